@@ -84,6 +84,11 @@ public struct MessageProperties: ClosedObject {
     /// Names and values, in order; names may repeat.
     public var user: [UserProperty]?
 
+    /// `SharedMessageLine` writes each of them by hand.
+    enum CodingKeys: String, CodingKey, CaseIterable {
+        case contentType, responseTopic, correlationDataBase64, user
+    }
+
     /// - Parameter correlationData: the bytes themselves, not their base64.
     public init(
         contentType: String? = nil, responseTopic: String? = nil, correlationData: [UInt8]? = nil,

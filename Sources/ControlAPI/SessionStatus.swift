@@ -95,7 +95,8 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     public struct Reason: Codable, Hashable, Sendable {
         /// Stable and kebab-case, for example `heartbeat-timeout`.
         public var code: String
-        /// `local`, `network`, `liveness`, `auth`, `session`, `server`, `displaced`, `removed`, `config` or `unknown`.
+        /// `local`, `network`, `liveness`, `auth`, `session`, `server`, `displaced`, `removed`, `config` or `unknown`; in an
+        /// event about one message `outbox` or `inbox`.
         public var group: String
         /// Whether the session stays down until a person, a new configuration or a new credential changes something.
         public var terminal: Bool

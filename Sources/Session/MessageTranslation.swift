@@ -31,7 +31,7 @@ extension OutboundMessage {
         self.init(
             topic: parameters.topic, payload: ByteBuffer(bytes: parameters.payload.bytes), qos: parameters.qos,
             retain: parameters.retain, properties: Publish.Properties(parameters.properties),
-            expiresAt: parameters.expiry.map { now.advanced(bySeconds: $0) })
+            expiresAt: parameters.expiry.map { now.advanced(by: Int64(min($0 * 1000, 1e15))) })
     }
 }
 
@@ -70,13 +70,5 @@ extension RPCError {
     /// is no reason code.
     private static func notTaken(_ why: String) -> RPCError {
         RPCError(.messageRejected, "the session does not take the message, because \(why)")
-    }
-}
-
-extension Timestamp {
-    /// Returns the time this many seconds later; at most 1e12 seconds are added.
-    fileprivate func advanced(bySeconds seconds: Double) -> Timestamp {
-        let milliseconds = min(seconds * 1000, 1e15)
-        return Timestamp(rawValue: rawValue.addingReportingOverflow(Int64(milliseconds)).partialValue)
     }
 }

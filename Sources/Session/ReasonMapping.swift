@@ -56,7 +56,7 @@ extension SessionMachine.Ending {
         }
         // As long as each search finds something to set aside, the server does not object to everything.
         failsIfRepeated = measures.contains(.failIfRepeated) && search == .none
-        if measures.contains(.slowly) {
+        if measures.contains(.slow) {
             pace = .slow
         } else if measures.contains(.floor) {
             pace = .floor

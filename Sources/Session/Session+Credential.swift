@@ -112,8 +112,10 @@ extension Session {
 
     // MARK: On a connection that is up
 
-    /// Whether the key for this link is still needed. Meanwhile the server waits for us, so its time to answer begins
-    /// again: a million iterations may take this host longer than that time.
+    /// A part of a key is derived for this link. Meanwhile the server waits for us, so its time to answer begins again: a
+    /// million iterations may take this host longer than that time.
+    ///
+    /// - Returns: whether the key is still needed.
     package mutating func stillDerives(for generation: Generation) -> Bool {
         guard link?.generation == generation else { return false }
         let deadline = now.advanced(by: settings.timeouts.authenticate)

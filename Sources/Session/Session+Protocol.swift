@@ -229,11 +229,10 @@ extension Session {
 
     private mutating func established(_ connected: MQTTClientMachine.Connected) {
         clientID = connected.clientID
-        publications.connected(
-            isProbable: connected.resumed && connected.isProbable, isKept: connected.resumed && connected.isCertain)
+        publications.connected(isProbable: connected.isProbable, isKept: connected.isCertain)
         connections.serverMayHaveRestarted = false
         guard let link else { return }
-        if connected.isOlder { act(.tell(.olderCopy)) }
+        if connected.found == .olderCopy { act(.tell(.olderCopy)) }
         let retained = RetainedTopics(publications: publications.retained, presences: rooms.topics)
         let found = servers.homes.retained(at: link.address)
         var changes = servers.connected(

@@ -197,7 +197,7 @@ extension Session {
     /// Sends the publications and clearings that can be sent now.
     mutating func advancePublications() {
         let step = publications.next(isolatesMessages: mqtt.isIsolating)
-        if !step.remember.isEmpty { act(.store(step.remember.map { .rememberRetained($0) })) }
+        if !step.remember.isEmpty { act(.commitAnswered(step.remember.map { .rememberRetained($0) })) }
         for announcement in step.announcements { funnel.work.append(.announce(announcement)) }
         for change in publications.takeChanges() { act(.tell(.publicationChanged(change))) }
         checkRestored()
@@ -222,7 +222,8 @@ extension Session {
         guard let answer = publications.answered(announcement, answer) else { return false }
         tell(answer)
         switch answer {
-        case .cleared(let topic), .refused(_, _, _, nothingOn: let topic?): act(.store([.forgetRetained(topic)]))
+        case .cleared(let topic), .refused(_, _, _, nothingOn: let topic?):
+            act(.commitAnswered([.forgetRetained(topic)]))
         case .noted, .refused: break
         }
         advancePublications()

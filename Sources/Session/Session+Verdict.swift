@@ -65,7 +65,7 @@ extension Session {
         case .reconnecting where !(hasBeenUp(by: verdict) && verdict?.isLost == true):
             guard let outage = machine.outage else { break }
             var lost = newVerdict(.lost, reason)
-            lost.since = Timestamp(rawValue: wallClock.rawValue - outage.since.duration(to: now).wholeMilliseconds)
+            lost.since = wallClock.advanced(by: -outage.since.duration(to: now).wholeMilliseconds)
             remember(lost)
         // One that rests, or has ended for good, is no longer in an outage.
         case .disconnected where verdict?.isLost == true && (machine.isResting || publications.endWithSession):
@@ -88,7 +88,7 @@ extension Session {
     /// daemon asks how long ago that was.
     package mutating func shiftVerdict(by milliseconds: Int64, within range: ClosedRange<Timestamp>) {
         guard var verdict, verdict.bootID == settings.bootID, range.contains(verdict.since) else { return }
-        verdict.since = Timestamp(rawValue: verdict.since.rawValue + milliseconds)
+        verdict.since = verdict.since.advanced(by: milliseconds)
         remember(verdict)
     }
 

@@ -7,8 +7,9 @@ package import SessionCore
 /// It is composed of machines and nouns that know nothing of each other. The extensions `Session+….swift` decide what
 /// concerns several of them; the driver in module Agent carries out the actions. See Documentation/ARCHITECTURE.md.
 ///
-/// Other modules can read all of it. They change it only by inputs, and by the methods of `Session+Programs.swift`,
-/// `Session+Queue.swift` and `Session+Consumers.swift`, which answer at once.
+/// Other modules can read all of it. What happens reaches it as inputs. The methods of `Session+Programs.swift`,
+/// `Session+Queue.swift` and `Session+Consumers.swift` answer at once; a few others change what cannot wait in the queue
+/// of inputs, or is no event. The driver calls them between two inputs.
 package struct Session: Sendable {
     package let settings: SessionSettings
     /// When to try, where, and when to stop.

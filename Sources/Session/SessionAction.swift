@@ -34,10 +34,12 @@ extension Session {
 
         // MARK: The disk
 
+        /// Commit these; there is no answer.
         case commit([SessionChange])
+        /// Commit what the protocol machine has changed, then give it the number.
         case commitNumbered([DurableChange], CommitNumber)
-        /// Commit, then answer `stored`.
-        case store([SessionChange])
+        /// Commit these, then answer `stored`.
+        case commitAnswered([SessionChange])
         case load(after: MessageSequence, messages: Int, bytes: Int)
 
         // MARK: Programs
@@ -56,11 +58,6 @@ extension Session {
         indirect case report(Report)
         case tell(News)
         case statusChanged
-    }
-
-    package enum Closing: Hashable, Sendable {
-        case abort
-        case afterFlush
     }
 
     package enum Answer: Sendable {

@@ -12,12 +12,12 @@ struct Backoff: Hashable, Sendable {
         /// The server asked for patience: a random delay above a floor that stays.
         case slow
         /// The server said that it is busy or limits the rate: a random delay above a floor that doubles.
-        case busy
-        /// As `busy`, starting at twice the floor.
-        case busier
+        case floor
+        /// Like `floor`, but starting at twice the floor.
+        case doubledFloor
 
         /// Whether the server must be left alone for a while, whatever the network does.
-        var hasFloor: Bool { self == .slow || self == .busy || self == .busier }
+        var hasFloor: Bool { self == .slow || self == .floor || self == .doubledFloor }
     }
 
     private var position = 0
@@ -72,8 +72,8 @@ struct Backoff: Hashable, Sendable {
         case .slow:
             let range = max(policy.spread, entry - policy.busyFloor)
             return policy.busyFloor + random(upTo: policy.spread > .zero ? max(range, policy.jitter) : policy.jitter)
-        case .busy, .busier:
-            let least = floor ?? (cause == .busy ? policy.busyFloor : policy.busyFloor * 2)
+        case .floor, .doubledFloor:
+            let least = floor ?? (cause == .floor ? policy.busyFloor : policy.busyFloor * 2)
             let longest = max(policy.delays.max() ?? least, policy.busyFloor)
             floor = min(least * 2, longest)
             return least + random(upTo: max(policy.spread, policy.jitter))

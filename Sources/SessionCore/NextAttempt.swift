@@ -14,9 +14,9 @@ struct NextAttempt: Hashable, Sendable {
     init(after code: Reason.Code) {
         switch code {
         case .serverBusy:
-            (cause, leavesEndpoint) = (.busy, true)
+            (cause, leavesEndpoint) = (.floor, true)
         case .rateLimited:
-            cause = .busy
+            cause = .floor
         case .serverShutdown:
             (cause, leavesEndpoint) = (.remote, true)
         case .serverKeepAliveTimeout:
@@ -34,7 +34,7 @@ struct NextAttempt: Hashable, Sendable {
             .tlsTimeout, .retryTimeout, .heartbeatTimeout, .probeTimeout, .unacknowledged, .unanswered,
             .credentialUnreadable, .displaced, .yielded, .banned, .removedByAdministrator, .badConfiguration,
             .badEndpoint, .clientIdentifierRejected, .unsupportedVersion, .certificateInvalid, .serverUnauthenticated,
-            .authenticationMethodRejected, .redirectRefused, .incompatible, .quota:
+            .authenticationMethodRejected, .redirectRefused, .incompatible:
             cause = .unanswered
         }
     }
@@ -56,8 +56,8 @@ extension SessionMachine.Ending {
         switch pace {
         case .byReason, .atOnce, .otherWay, .soon: NextAttempt(after: reason.code).cause
         case .slow: .slow
-        case .floor: .busy
-        case .doubledFloor: .busier
+        case .floor: .floor
+        case .doubledFloor: .doubledFloor
         }
     }
 }

@@ -184,7 +184,7 @@ public final class Connection {
     /// After `.abort` has returned, no event is delivered, not even `closed`. After `.afterFlush`, only
     /// `closed(.closedLocally)` is, within ``Options/closeTimeout``. Closing again is allowed: `.abort` shortens an
     /// `.afterFlush`.
-    public func close(_ mode: CloseMode) {
+    public func close(_ mode: Closing) {
         eventLoop.preconditionInEventLoop()
         switch (phase, mode) {
         case (.finished, _), (.closing, .afterFlush):

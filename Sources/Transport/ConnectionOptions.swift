@@ -17,7 +17,7 @@ extension Connection {
         /// quarter of that time apart, in whole seconds. They cover what the heartbeat does not see: a connection that
         /// is not read, or not in use yet.
         public var keepAlive: Duration
-        /// The longest time that ``CloseMode/afterFlush`` takes.
+        /// The longest time that ``Closing/afterFlush`` takes.
         public var closeTimeout: Duration
         /// How long nothing may come from the server before its address is to blame when we close the connection. The next
         /// attempt then begins with the other addresses of the name.
@@ -50,14 +50,5 @@ extension Connection {
         case firstHop
         /// TCP is connected to the server, directly or through the proxy, and nothing was sent to the server.
         case server
-    }
-
-    /// How we close a connection.
-    public enum CloseMode: Hashable, Sendable {
-        /// Send what is pending, say goodbye (TLS close_notify, TCP FIN), wait for the peer to do the same, close;
-        /// within ``Options/closeTimeout``.
-        case afterFlush
-        /// Close now.
-        case abort
     }
 }

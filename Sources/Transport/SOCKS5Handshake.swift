@@ -20,7 +20,7 @@ struct SOCKS5Handshake: Sendable {
         /// Can transition to: loggingIn, requesting, over.
         case greeting
         /// Can transition to: requesting, over.
-        case loggingIn(ProxyOptions.Login)
+        case loggingIn
         /// Can transition to: over.
         case requesting
         case over
@@ -47,7 +47,7 @@ struct SOCKS5Handshake: Sendable {
     mutating func received(_ buffer: inout ByteBuffer) -> Step {
         switch state {
         case .greeting: greeted(&buffer)
-        case .loggingIn(let login): loggedIn(login, &buffer)
+        case .loggingIn: loggedIn(&buffer)
         case .requesting: answered(&buffer)
         case .over: .wait
         }
@@ -69,7 +69,7 @@ struct SOCKS5Handshake: Sendable {
             guard (1...255).contains(name.count), (1...255).contains(login.password.count) else {
                 return fail("SOCKS 5 takes a user name and a password of 1 to 255 bytes only")
             }
-            state = .loggingIn(login)
+            state = .loggingIn
             return .send(
                 ByteBuffer(
                     bytes: [1, UInt8(name.count)] + name + [UInt8(login.password.count)] + login.password))
@@ -80,7 +80,7 @@ struct SOCKS5Handshake: Sendable {
         }
     }
 
-    private mutating func loggedIn(_ login: ProxyOptions.Login, _ buffer: inout ByteBuffer) -> Step {
+    private mutating func loggedIn(_ buffer: inout ByteBuffer) -> Step {
         guard let (_, status) = buffer.readMultipleIntegers(as: (UInt8, UInt8).self) else { return .wait }
         // RFC 1929, 2: every status but 0 is a failure.
         guard status == 0 else { return fail("it rejected the user name or password") }

@@ -45,7 +45,8 @@ public struct Reason: Hashable, Sendable {
     }
 }
 
-/// The groups that decide what a session does next.
+/// The groups of codes, for people and programs that need less than the code. Whether a reason is terminal follows from the
+/// group, with two exceptions.
 public enum ReasonGroup: String, Sendable, CaseIterable {
     case local, network, liveness, auth, session, server, displaced, removed, config, unknown
 }
@@ -135,7 +136,6 @@ extension Reason {
         case authenticationMethodRejected = "authentication-method-rejected"
         case redirectRefused = "redirect-refused"
         case incompatible
-        case quota
         // unknown
         case unknown
     }
@@ -246,7 +246,6 @@ extension Reason.Code {
         case .authenticationMethodRejected: (.config, "the server does not accept this authentication method")
         case .redirectRefused: (.config, "the server sends the session to another server, which is not allowed")
         case .incompatible: (.config, "the server does not accept what this client sends")
-        case .quota: (.config, "the server's quota for this client is used up")
         case .unknown: (.unknown, "an unknown error")
         }
     }

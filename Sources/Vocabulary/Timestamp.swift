@@ -59,6 +59,12 @@ public struct Timestamp: RawRepresentable, Hashable, Sendable, Comparable {
     /// The present time. Only for what does I/O: machines are given the time.
     public static var now: Timestamp { Timestamp(rawValue: Int64(Date.now.timeIntervalSince1970 * 1000)) }
 
+    /// Later by this many milliseconds, or earlier if negative; saturates at the end of the range.
+    package func advanced(by milliseconds: Int64) -> Timestamp {
+        let (sum, overflow) = rawValue.addingReportingOverflow(milliseconds)
+        return Timestamp(rawValue: overflow ? (milliseconds > 0 ? .max : .min) : sum)
+    }
+
     /// Seconds from the other time to this one.
     public func seconds(since other: Timestamp) -> Double {
         let (difference, overflow) = rawValue.subtractingReportingOverflow(other.rawValue)

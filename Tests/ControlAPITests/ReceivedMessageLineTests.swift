@@ -1,5 +1,6 @@
-import ControlAPI
 import Testing
+
+@testable import ControlAPI
 
 struct ReceivedMessageLineTests {
     /// Returns the line as the encoder writes it.
@@ -50,18 +51,41 @@ struct ReceivedMessageLineTests {
         }
     }
 
+    private static let everyProperty = MessageProperties(
+        contentType: "a\"b", responseTopic: "tab\t\u{8}\u{C}\r\u{1F}\u{0}", correlationData: [0, 1, 255],
+        user: [.init(name: "", value: "\u{202E}ä€😀"), .init(name: "a/b", value: "\u{7F}\u{85}\u{2067}")])
+
+    /// The line of a message is written by hand, so the tests of it must know each property.
+    @Test func `a message with every property has every property`() throws {
+        let line = try #require(OutgoingLine.encode(Self.everyProperty))
+        let members = try #require(try JSONValue(parsing: line.dropLast()).members)
+        #expect(Set(members.keys) == Set(MessageProperties.CodingKeys.allCases.map(\.rawValue)))
+    }
+
+    /// It is what a message counts in memory before its line is written.
+    @Test func `the length of a message's content has every property`() throws {
+        func length(_ value: JSONValue) -> Int {
+            switch value {
+            case .string(let text): text.utf8.count
+            case .array(let values): values.reduce(0) { $0 + length($1) }
+            case .object(let members): members.values.reduce(0) { $0 + length($1) }
+            default: 8
+            }
+        }
+        let line = try #require(OutgoingLine.encode(Self.everyProperty))
+        let message = ReceivedMessage(
+            subscription: SubscriptionID(rawValue: "s-1"), session: "main", id: 1, topic: "a",
+            payload: MessagePayload(text: "text"), qos: .atLeastOnce, retain: false, duplicate: false,
+            properties: Self.everyProperty)
+        #expect(try message.contentLength == 4 + length(JSONValue(parsing: line.dropLast())))
+    }
+
     @Test(arguments: payloads.keys.sorted(), ["a/b", "ä/\"quoted\"/\\", "tab\t", ""])
     func `a message is the line that the encoder writes`(payload: String, topic: String) throws {
         let payload = try #require(Self.payloads[payload])
         let variants: [(id: Int64, properties: MessageProperties?)] = [
             (1, nil), (.max, MessageProperties(contentType: "text/plain")), (-5, nil),
-            (2, MessageProperties()), (3, MessageProperties(user: [])),
-            (
-                4,
-                MessageProperties(
-                    contentType: "a\"b", responseTopic: "tab\t\u{8}\u{C}\r\u{1F}\u{0}", correlationData: [0, 1, 255],
-                    user: [.init(name: "", value: "\u{202E}ä€😀"), .init(name: "a/b", value: "\u{7F}\u{85}\u{2067}")])
-            ),
+            (2, MessageProperties()), (3, MessageProperties(user: [])), (4, Self.everyProperty),
         ]
         for (id, properties) in variants {
             let message = ReceivedMessage(

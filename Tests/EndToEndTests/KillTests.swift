@@ -129,7 +129,7 @@ extension EndToEnd.Kills {
                 Lost: \(lost.count). Faults: \(ledger.faults.count). PUBLISH of QoS 1: \(ledger.publishes[1]), \
                 of QoS 2: \(ledger.publishes[2]), of which again after the server lost the session: \
                 \(ledger.sentAgain). Refused for want of room: \(ledger.refused). Connections resumed: \
-                \(ledger.resumed), anew: \(ledger.anew). Inbound while the daemon was killed: \(inbound), with the \
+                \(ledger.resumed), new: \(ledger.fresh). Inbound while the daemon was killed: \(inbound), with the \
                 server: \(await worker.done.count - inbound).
                 """)
             #expect(await worker.doneAfterAcknowledgement.isEmpty, "an acknowledged message was given again")

@@ -305,7 +305,7 @@ struct HoldfastClientTests {
                     let (id, method, parameters) = try await peer.request()
                     #expect(method == "session.watch")
                     #expect(parameters?["since"] == .integer(7))
-                    #expect(parameters?["epoch"] == .string("first"), "so that it is told that numbers began anew")
+                    #expect(parameters?["epoch"] == .string("first"), "so that it is told that the numbers began again")
                     try await peer.answer(
                         id,
                         SessionWatchMethod.Result(

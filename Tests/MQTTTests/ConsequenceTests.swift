@@ -9,7 +9,7 @@ struct ConsequenceTests {
 
     /// What Documentation/Reason-codes.md says, written a second time. Every other code calls for nothing.
     private static let described: [(codes: [UInt8], places: [Place], measures: Set<Consequence.Measure>)] = [
-        ([0x80, 0x83, 0x97], [.connack, .disconnect], [.slowly]),
+        ([0x80, 0x83, 0x97], [.connack, .disconnect], [.slow]),
         ([0x81, 0x82], [.connack], [.failIfRepeated]),
         ([0x81, 0x82], [.disconnect], [.failIfRepeated, .quarantine, .cleanStart]),
         ([0x88], [.connack, .disconnect], [.floor, .nextEndpoint]),

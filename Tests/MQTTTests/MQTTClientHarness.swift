@@ -186,7 +186,7 @@ struct MQTTClientHarness {
     static func describe(_ event: MQTTClientMachine.Event) -> String {
         switch event {
         case .connected(let connected):
-            "connected\(connected.resumed ? " resumed" : "")\(connected.sessionLost ? " session lost" : "")"
+            "connected\(connected.resumed ? " resumed" : "")\(connected.found == .nothing(wasClaimed: true) ? " session lost" : "")"
         case .refused(let reason): "refused \(hex(reason.code))"
         case .restored: "restored"
         case .pingAnswered: "ping answered"

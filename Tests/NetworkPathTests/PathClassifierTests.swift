@@ -52,7 +52,7 @@ import Vocabulary
         Case(
             name: "the gateway is gone: on the link now", from: first, to: path(gateway: nil), sourceRemains: true,
             expected: .movedSourceKept),
-        Case(name: "the interface was made anew", from: first, to: path(9), expected: .movedSourceGone),
+        Case(name: "the interface was created again", from: first, to: path(9), expected: .movedSourceGone),
         Case(name: "a new family", from: first, to: first, families: [.ipv4, .ipv6], expected: .maybe),
         Case(
             name: "a new family takes the lead", from: first, to: sixth, sourceRemains: true,

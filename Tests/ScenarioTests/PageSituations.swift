@@ -120,7 +120,7 @@ extension Situation {
     }
 
     /// The session's file has an endpoint that cannot be read.
-    static let badEndpoint = Situation("the endpoint is none") { scenario, outcome in
+    static let badEndpoint = Situation("the endpoint cannot be read") { scenario, outcome in
         let a = try await scenario.host("A", sessions: ["main": "endpoints = [\"mqtt//one\"]\nuser = \"a\"\n"])
         outcome.last = try await a.until(.failed)
     }
@@ -535,8 +535,8 @@ extension Situation {
         a.disk.here { $0.fault = .failing }
         try await a.publish("t", "1")
     }
-    static let badTopic = call("a topic is none") { _, a in try await a.publish("a/+", "1") }
-    static let badRoom = call("a room is none", "room = \"r\"") { _, a in try await a.switchRoom(to: "a/+") }
+    static let badTopic = call("a topic is invalid") { _, a in try await a.publish("a/+", "1") }
+    static let badRoom = call("a room's name is invalid", "room = \"r\"") { _, a in try await a.switchRoom(to: "a/+") }
     static let emptyRoom = call("a room has no name", "room = \"r\"") { _, a in try await a.switchRoom(to: "") }
     static let noRoom = call("the session is in no room") { _, a in _ = try await a.participants() }
     static let notConnected = call("the session is not connected", "room = \"r\"") { scenario, a in

@@ -25,10 +25,10 @@ struct QuotaScenarios {
             #expect(narrowed.reason?.serverCode == 0x97)
             #expect(narrowed.reason?.message.contains("messages are sent at a time") == true)
             #expect(narrowed.mode == .quick)
-            let anew = try await a.until("the session is given up") { $0.reason?.code == "state-mismatch" }
-            #expect(anew.mode == .full)
-            #expect(anew.reason?.message.contains("the session at the server is given up") == true)
-            let back = try await a.until("connected anew", within: .seconds(5)) {
+            let fresh = try await a.until("the session is given up") { $0.reason?.code == "state-mismatch" }
+            #expect(fresh.mode == .full)
+            #expect(fresh.reason?.message.contains("the session at the server is given up") == true)
+            let back = try await a.until("connected again", within: .seconds(5)) {
                 $0.state == .connected && $0.resumed == false
             }
             #expect(back.reason?.code == "state-mismatch")
@@ -48,7 +48,7 @@ struct QuotaScenarios {
             scenario.with { broker, _ in broker.fill("a") }
             try await a.publish("~/t", "x")
             try await a.until(.reconnecting)
-            let back = try await a.until("connected anew", within: .seconds(300)) {
+            let back = try await a.until("connected again", within: .seconds(300)) {
                 $0.state == .connected && $0.resumed == false
             }
             #expect(back.reason?.code == "state-mismatch")

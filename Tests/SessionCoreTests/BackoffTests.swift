@@ -90,32 +90,32 @@ import Testing
 
     @Test func `a busy server's floor doubles up to the table's end`() {
         var backoff = Backoff(seed: 1)
-        let floors = (0..<6).map { _ in backoff.nextDelay(after: .busy, policy: .exact) }
+        let floors = (0..<6).map { _ in backoff.nextDelay(after: .floor, policy: .exact) }
         #expect(floors == [.seconds(5), .seconds(10), .seconds(20), .seconds(40), .seconds(64), .seconds(64)])
     }
 
     @Test(arguments: 1...100)
     func `a busy server is never tried before its floor, and by each session at a different moment`(seed: UInt64) {
         var backoff = Backoff(seed: seed)
-        let first = backoff.nextDelay(after: .busy, policy: .init())
-        let second = backoff.nextDelay(after: .busy, policy: .init())
+        let first = backoff.nextDelay(after: .floor, policy: .init())
+        let second = backoff.nextDelay(after: .floor, policy: .init())
         #expect((Duration.seconds(5)...Duration.seconds(6)).contains(first))
         #expect((Duration.seconds(10)...Duration.seconds(11)).contains(second))
         let firsts = (seed..<seed + 20).map { seed in
             var backoff = Backoff(seed: seed)
-            return backoff.nextDelay(after: .busy, policy: .init())
+            return backoff.nextDelay(after: .floor, policy: .init())
         }
         #expect(Set(firsts).count > 15)
     }
 
     @Test func `a restarted table starts again with its first delay and the first floor`() {
         var backoff = Backoff(seed: 1)
-        for _ in 0..<5 { _ = backoff.nextDelay(after: .busy, policy: .exact) }
+        for _ in 0..<5 { _ = backoff.nextDelay(after: .floor, policy: .exact) }
         backoff.restart()
         #expect(backoff.isAtStart)
         #expect(backoff.nextDelay(after: .unanswered, policy: .exact) == .milliseconds(50))
         backoff.restart()
-        #expect(backoff.nextDelay(after: .busy, policy: .exact) == .seconds(5))
+        #expect(backoff.nextDelay(after: .floor, policy: .exact) == .seconds(5))
     }
 
     @Test(arguments: [
@@ -124,7 +124,7 @@ import Testing
         (.unknown, .remote), (.refused, .remote), (.reset, .remote), (.tlsFailed, .remote),
         (.proxyFailed, .remote), (.webSocketFailed, .remote),
         (.serverClosed, .remote), (.serverShutdown, .remote), (.serverError, .remote), (.serverMoved, .remote),
-        (.authenticateTimeout, .remote), (.restoreTimeout, .remote), (.serverBusy, .busy), (.rateLimited, .busy),
+        (.authenticateTimeout, .remote), (.restoreTimeout, .remote), (.serverBusy, .floor), (.rateLimited, .floor),
     ])
     func `the cause depends on who answered`(code: Reason.Code, cause: Backoff.Cause) {
         #expect(NextAttempt(after: code).cause == cause)

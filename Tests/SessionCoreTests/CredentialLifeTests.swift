@@ -287,7 +287,7 @@ import Testing
         #expect(session.reason == .credentialChanged)
     }
 
-    @Test(arguments: [Reason.Code.banned, .displaced, .badEndpoint, .quota])
+    @Test(arguments: [Reason.Code.banned, .displaced, .badEndpoint])
     func `a changed file changes nothing for a session that failed otherwise`(code: Reason.Code) {
         var session = SessionUnderTest(.authenticating)
         session.end(code)

@@ -365,7 +365,7 @@ import Testing
         #expect(session.phase == plain.phase)
     }
 
-    @Test(arguments: [Reason.Code.displaced, .banned, .quota])
+    @Test(arguments: [Reason.Code.displaced, .banned, .incompatible])
     func `a terminal reason ends both connections`(code: Reason.Code) {
         for var session in [Self.moved(), Self.moved(.securing), Self.settling()] {
             #expect(session.end(code).isEmpty)

@@ -288,8 +288,8 @@ import Testing
         _ = consumers.attach(id, to: name)
         consumers.ready(name, id)
         #expect(consumers.beginLoad() != nil)
-        var anew = DurableConsumers(durable, attached: consumers.attached)
-        #expect(anew.beginLoad() != nil)
+        var again = DurableConsumers(durable, attached: consumers.attached)
+        #expect(again.beginLoad() != nil)
     }
 
     @Test func `a program that is not ready to read is passed over for the next`() throws {

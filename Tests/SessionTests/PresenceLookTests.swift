@@ -7,7 +7,7 @@ import Testing
 @testable import Session
 @testable import SessionCore
 
-/// Two devices of one user: what a look finds, and what follows from it.
+/// Two devices of one user: what a look finds, and what the session does then.
 @Suite struct PresenceLookTests {
     private static let ownTopic = "holdfast/rooms/plant/presence/edge-42/device"
 

@@ -39,7 +39,7 @@ struct ReasonMappingTests {
                 #expect(ending.failsIfRepeated == row.measures.contains(.failIfRepeated), "\(code)")
                 #expect(ending.leavesEndpoint == row.measures.contains(.nextEndpoint), "\(code)")
                 let paces: [Consequence.Measure: SessionMachine.Ending.Pace] = [
-                    .slowly: .slow, .floor: .floor, .doubledFloor: .doubledFloor, .atOnce: .atOnce,
+                    .slow: .slow, .floor: .floor, .doubledFloor: .doubledFloor, .atOnce: .atOnce,
                 ]
                 #expect(ending.pace == row.measures.compactMap { paces[$0] }.first ?? .byReason, "\(code)")
             }

@@ -372,7 +372,7 @@ struct SessionProgramsTests {
         #expect(session.session.mqtt.backlog(of: name).messages == 1)
     }
 
-    @Test func `a durable consumer gets the retained messages once, whoever else asks for them`() throws {
+    @Test func `a durable consumer gets the retained messages once, no matter who else asks for them`() throws {
         var session = try SessionUnderTest().connected()
         func retained(_ session: SessionUnderTest, _ number: UInt16) throws -> Packet {
             let properties = Publish.Properties(subscriptionIDs: [try #require(session.subscriptionID)])

@@ -275,7 +275,7 @@ struct SessionProtocolTests {
         #expect(waited == 4)
     }
 
-    @Test func `any packet of the server is a sign of life, and what is sent is none`() throws {
+    @Test func `any packet of the server is a sign of life, and what is sent to it is not`() throws {
         var session = try SessionUnderTest().connected()
         var waited = 0
         while session.session.state == .connected, waited < 600 {

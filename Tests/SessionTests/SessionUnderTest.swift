@@ -98,7 +98,7 @@ struct SessionUnderTest {
         return proceed()
     }
 
-    /// Asks what is answered at once. What follows from it waits for ``proceed()``.
+    /// Asks what is answered at once. Its consequences wait for ``proceed()``.
     mutating func ask<Answer>(_ body: (inout Session) -> Answer) -> Answer {
         session.moment = moment
         return body(&session)
@@ -136,7 +136,7 @@ struct SessionUnderTest {
             switch action {
             case .commitNumbered(_, let number):
                 session.take(.mqtt(diskIsFull ? .committedWithoutInserts(number) : .committed(number)))
-            case .store(let changes):
+            case .commitAnswered(let changes):
                 remembered += changes
                 session.take(.stored(changes, isComplete: true))
             default:
@@ -336,7 +336,8 @@ struct SessionUnderTest {
         case .report(let report):
             self.report = report
             if case .qualityChanged(let quality) = report.event { told.append("quality \(quality)") }
-        case .dial, .send, .letGo, .close, .read, .readOnLater, .fetch, .deriveKey, .commitNumbered, .store, .load,
+        case .dial, .send, .letGo, .close, .read, .readOnLater, .fetch, .deriveKey, .commitNumbered, .commitAnswered,
+            .load,
             .statusChanged:
             break
         }

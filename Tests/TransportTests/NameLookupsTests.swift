@@ -3,6 +3,7 @@ import NIOPosix
 import Support
 import Synchronization
 import Testing
+import Vocabulary
 
 @testable import Transport
 

@@ -93,7 +93,7 @@ final class TestClient: Sendable {
     }
 
     func send(_ text: String) async throws { try await on { $0.send(ByteBuffer(string: text)) } }
-    func close(_ mode: Connection.CloseMode) async throws { try await on { $0.close(mode) } }
+    func close(_ mode: Closing) async throws { try await on { $0.close(mode) } }
 
     /// The next event that is an opening; fails the test when the end comes first.
     func opened() async throws -> Opened {

@@ -57,7 +57,7 @@ enum CredentialHelper {
             throw Credential.Failure(description: "\(program): it was stopped")
         }
         do throws(Credential.Failure) {
-            return try read(output, wallClock: .now, bootClock: BootClock.now())
+            return try read(output, bootClock: BootClock.now())
         } catch {
             throw Credential.Failure(description: "\(program): \(error)")
         }
@@ -131,13 +131,13 @@ enum CredentialHelper {
     /// Parses the output: the token itself on one line, or a JSON object with the members `token` and, if the token
     /// expires, `expires` (RFC 3339) or `expiresIn` (seconds). Other members are ignored.
     static func read(
-        _ output: [UInt8], wallClock: Timestamp, bootClock: Instant
+        _ output: [UInt8], bootClock: Instant
     ) throws(Credential.Failure) -> SessionCredential {
         let isSpace: (UInt8) -> Bool = { $0 == 0x20 || (0x09...0x0D).contains($0) }
         guard let first = output.firstIndex(where: { !isSpace($0) }),
             let last = output.lastIndex(where: { !isSpace($0) })
         else { throw Credential.Failure(description: "it printed nothing") }
-        if output[first] == UInt8(ascii: "{") { return try read(object: output[...], wallClock, bootClock) }
+        if output[first] == UInt8(ascii: "{") { return try read(object: output[...], bootClock) }
         let token = Array(output[first...last])
         guard token.allSatisfy({ $0 >= 0x20 && $0 != 0x7F }) else {
             throw Credential.Failure(description: "it printed neither a token in one line nor a JSON object")
@@ -146,7 +146,7 @@ enum CredentialHelper {
     }
 
     private static func read(
-        object bytes: ArraySlice<UInt8>, _ wallClock: Timestamp, _ bootClock: Instant
+        object bytes: ArraySlice<UInt8>, _ bootClock: Instant
     ) throws(Credential.Failure) -> SessionCredential {
         let object: JSONValue
         do throws(JSONParseError) {

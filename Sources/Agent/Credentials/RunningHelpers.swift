@@ -58,12 +58,10 @@ actor RunningHelpers {
     private let run: Fetch
     /// By their numbers, which are given in order.
     private var helpers: [Int: Helper] = [:]
-    private var waiting: [Int] = []
+    private(set) var waiting: [Int] = []
     private var last = 0
     /// Those who wait for the end of all helpers; `nil` before the daemon stops.
     private var stops: [CheckedContinuation<Void, Never>]?
-
-    var waitingCount: Int { waiting.count }
 
     init(
         eventLoop: any EventLoop, calls: BlockingCalls, maximumRuns: Int = RunningHelpers.maximumRuns,

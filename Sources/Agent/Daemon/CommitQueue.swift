@@ -267,7 +267,7 @@ actor CommitQueue {
         let hasMessages = batch.contains { $0.hasInserts && !$0.isRefused }
         if failure?.isLasting == true || hasMessages { refusal = nil }
         if !unfit.isEmpty { unfit.subtract(batch.lazy.filter { $0.hasInserts && !$0.isRefused }.map(\.session)) }
-        // What was refused is tried by itself, and ends a failure of messages only.
+        // What was refused is tried alone, and ends a failure of messages only.
         let isOver = hasMessages || failure != nil && refusal == nil
         failure = nil
         if isFailureTold, isOver { tell(nil) }

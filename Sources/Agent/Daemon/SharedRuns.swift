@@ -6,11 +6,9 @@ actor SharedRuns {
     nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
 
-    private var waiting: [CheckedContinuation<Void, Never>] = []
-    private var isRunning = false
-
     /// The callers of the next run.
-    var waitingCount: Int { waiting.count }
+    private(set) var waiting: [CheckedContinuation<Void, Never>] = []
+    private var isRunning = false
 
     init(eventLoop: any EventLoop) {
         self.eventLoop = eventLoop

@@ -95,7 +95,7 @@ struct HostClock: Sendable {
 /// What a driver does with a connection; ``Connection`` documents it.
 protocol TransportConnection: AnyObject {
     func send(_ buffer: ByteBuffer, flushed: (() -> Void)?)
-    func close(_ mode: Connection.CloseMode)
+    func close(_ mode: Closing)
     /// - Returns: whether the connection continues; `false` if it is already over.
     func proceed(onEvent: @escaping (ConnectionEvent) -> Void) -> Bool
     func measure() -> TCPMeasurement?

@@ -110,7 +110,7 @@ struct HistoryRecorder {
                 append(session, to: last.state, isOffline: last.isOffline, mode: nil, reason: reason, at: time),
                 append(
                     session, to: last.state, isOffline: last.isOffline, mode: nil, reason: last.reason,
-                    at: Timestamp(rawValue: time.rawValue + step.wholeMilliseconds)),
+                    at: time.advanced(by: step.wholeMilliseconds)),
             ]
         }
     }

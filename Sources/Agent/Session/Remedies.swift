@@ -91,7 +91,6 @@ struct Remedies: Sendable {
         case .rateLimited: return lasting("ask the server's administrator for a higher limit")
         case .serverError, .unknown:
             return lasting("see the server's log for what is wrong with it, or with what it was sent")
-        case .quota: return "ask the server's administrator for a larger quota" + then("connect \(session)")
         case .protocolError where reason.serverCode != nil:
             return lasting("see the server's log for what it objects to")
         case .protocolError:
@@ -219,7 +218,7 @@ struct Remedies: Sendable {
     /// The command that makes a failed session try again once the cause is fixed.
     private func then(_ command: String) -> String { occasion == .draft ? "" : ", then holdfastctl \(command)" }
 
-    /// Advice about what passes by itself most of the time.
+    /// Advice about what passes on its own most of the time.
     ///
     /// - Parameter checked: the advice to somebody who asked for a check, if it is another.
     private func lasting(_ advice: String, checked: String? = nil) -> String? {

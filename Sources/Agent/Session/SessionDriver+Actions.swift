@@ -17,7 +17,7 @@ extension SessionDriver {
             send(bytes, flush, on: id)
         case .letGo(let id, let closing):
             let connection = connections.removeValue(forKey: id)
-            if let closing { connection?.close(closing == .abort ? .abort : .afterFlush) }
+            if let closing { connection?.close(closing) }
         case .close(let id):
             connections[id]?.close(.afterFlush)
         case .read(let id, let reads):
@@ -38,7 +38,7 @@ extension SessionDriver {
             commitDecisions(changes)
         case .commitNumbered(let changes, let number):
             commit(changes, number)
-        case .store(let changes):
+        case .commitAnswered(let changes):
             store(changes)
         case .load(let after, let messages, let bytes):
             load(after: after, messages: messages, bytes: bytes)

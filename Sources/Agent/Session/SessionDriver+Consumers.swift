@@ -81,11 +81,6 @@ extension SessionDriver {
         subscriber.ended(event)
     }
 
-    func deliver(_ message: ReceivedMessage, to subscriptions: [SubscriptionID]) {
-        let line = MessageLine(message, on: eventLoop)
-        for subscription in subscriptions { programs.subscribers[subscription]?.deliver(line) }
-    }
-
     /// Removes a consumer for good, with all messages that wait for it.
     func endConsumer(_ consumer: ConsumerName) async throws(RPCError) {
         try checkRunning()

@@ -3,7 +3,8 @@ import ControlAPI
 import MQTT
 import Session
 
-// Subscriptions of live and durable consumers, and what the server grants: of these, and in CONNACK.
+// Subscriptions of live and durable consumers, the messages that their programs are given, and what the server grants: of
+// these, and in CONNACK.
 
 extension SessionDriver {
     /// Adds a consumer. While connected, returns when the server has answered; otherwise at once, with no granted QoS.
@@ -31,8 +32,13 @@ extension SessionDriver {
         run(.unsubscribe(id))
     }
 
+    /// Gives a message to programs, of live and of durable consumers.
+    func deliver(_ message: ReceivedMessage, to subscriptions: [SubscriptionID]) {
+        let line = MessageLine(message, on: eventLoop)
+        for subscription in subscriptions { programs.subscribers[subscription]?.deliver(line) }
+    }
+
     /// The error of a call that subscribes to a filter.
-    ///
     func refusal(of filter: TopicFilter, _ answer: ServerAnswer) -> RPCError {
         .subscriptionRefused(filter.string, answer.words, reasonCode: answer.code.map { Int($0.rawValue) })
     }

@@ -185,36 +185,8 @@ actor SessionDriver {
     func checkClock() {
         guard let step = clockSteps.check(now: now, wallClock: wallClock.rawValue) else { return }
         // So that it says how long ago that was.
-        if step.affected.contains(since) { since = Timestamp(rawValue: since.rawValue + step.milliseconds) }
+        if step.affected.contains(since) { since = since.advanced(by: step.milliseconds) }
         let input = MQTTClientMachine.Input.clockStepped(by: step.milliseconds, acceptedWithin: step.affected)
         if isWorking { session.handleFirst(input, at: moment) } else { run(input) }
-    }
-}
-
-extension SessionSettings {
-    init(_ name: SessionName, _ configuration: SessionConfiguration, bootID: String) {
-        self.init(name: name, endpoints: configuration.endpoints, user: configuration.user)
-        username = configuration.username
-        room = (configuration.roomPrefix, configuration.room)
-        // A session on demand connects when it is used, and nothing else has to be remembered for it.
-        autoconnects = configuration.autoconnect || configuration.onDemand
-        hasPassword = configuration.password != nil
-        mayCarryPassword = configuration.mayCarryPassword
-        provesPassword = configuration.mqtt.authentication == .scramSHA256
-        if configuration.proxy.address != nil {
-            proxy = .some(
-                needsLogin: configuration.proxy.username != nil, hasPassword: configuration.proxy.password != nil)
-        }
-        maximumPacketSize = configuration.mqtt.maximumPacketSize
-        timeouts = configuration.timeouts
-        stableAfter = configuration.reconnect.stableAfter
-        keepAlive = (
-            configuration.presence.keepAlive, PresenceTiming.keepAlive(configuration.heartbeat.interval)
-        )
-        notesUses = configuration.onDemand || configuration.endpoints.count > 1
-        isBound = configuration.network.isBinding
-        retryInterval = CommitQueue.retryInterval
-        self.bootID = bootID
-        maximumInboxAge = configuration.inbox.maxAge.map { $0.wholeMilliseconds }
     }
 }

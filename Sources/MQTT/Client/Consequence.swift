@@ -3,7 +3,7 @@
 public enum Consequence {
     /// Every code that calls for something. No combination of code and place occurs twice.
     public static let rows: [Row] = [
-        Row([.unspecifiedError, .implementationSpecificError, .quotaExceeded], ending, [.slowly]),
+        Row([.unspecifiedError, .implementationSpecificError, .quotaExceeded], ending, [.slow]),
         Row([.malformedPacket, .protocolError], [.connack], [.failIfRepeated]),
         Row([.malformedPacket, .protocolError], [.disconnect], [.failIfRepeated, .quarantine, .cleanStart]),
         Row([.serverUnavailable], ending, [.floor, .nextEndpoint]),
@@ -79,7 +79,7 @@ extension Consequence {
         /// The next attempt is made without a delay, unless the last one was made without one.
         case atOnce
         /// The next attempt waits at least as long as after a busy server.
-        case slowly
+        case slow
         /// The shortest delay doubles each time.
         case floor
         /// Like `floor`, but starting at twice its value.

@@ -56,7 +56,7 @@ extension MQTTClientMachine {
         var isCertain = false
         /// A CONNECT for a new session was never answered. It may still arrive after the next one was accepted, and delete
         /// what was set up since.
-        var mayBeginAnew = false
+        var mayBeginNewSession = false
         /// What the server that had the session before still holds.
         var leftBehind = LeftSession()
         var discarding = Discarding.none
@@ -179,7 +179,7 @@ extension MQTTClientMachine {
         patience.connectionClosed()
         if case .connecting(let connecting) = connection, connecting.isSent {
             claim.unansweredClientID = clientID
-            if connecting.cleanStart { claim.mayBeginAnew = true }
+            if connecting.cleanStart { claim.mayBeginNewSession = true }
         }
         connection = .closed
         commits.work.removeAll()
@@ -360,13 +360,8 @@ extension MQTTClientMachine {
         if !connecting.expected.isPresent { lessons = Lessons() }
         keepAlive = lessons.capped(connack.properties.serverKeepAlive ?? asked)
         let older = connack.sessionPresent ? connecting.expected.older : nil
-        let isOlder = older != nil && !connecting.expected.isPresent
-        let resumed = connack.sessionPresent && !isOlder
-        let isProbable = connecting.isSessionCertain && older == nil
-        let isCertain = isProbable && connecting.expected.continuity == .proven
         let grant = Connected(
-            resumed: resumed, sessionLost: connecting.claimsSession && !connack.sessionPresent,
-            isOlder: isOlder, isCertain: isCertain, isProbable: isProbable, clientID: clientID, keepAlive: keepAlive,
+            found: found(connack, connecting, older), clientID: clientID, keepAlive: keepAlive,
             serverKeepAlive: connack.properties.serverKeepAlive,
             sessionExpiry: connack.properties.sessionExpiryInterval ?? configuration.sessionExpiry, limits: limits)
         connection = .connected(grant)
@@ -374,8 +369,8 @@ extension MQTTClientMachine {
         quota.connected()
         link.aliases = TopicAliases(maximum: lessons.usesAliases ? limits.topicAliasMaximum : 0)
         step.emit(.connected(grant))
-        if resumed {
-            if !isCertain { identifiers.doubtCleared() }
+        if grant.resumed {
+            if !grant.isCertain { identifiers.doubtCleared() }
             resume(&step)
             if let older { endLeft(older, &step) }
         } else {
@@ -383,11 +378,22 @@ extension MQTTClientMachine {
             loseSession(toAnotherServer: !connecting.expected.isPresent, &step)
             if let older { returned(to: older, &step) }
         }
-        claim.isCertain = !claim.mayBeginAnew
-        claim.mayBeginAnew = false
+        claim.isCertain = !claim.mayBeginNewSession
+        claim.mayBeginNewSession = false
         // A server of MQTT 3.1.1 would send retained messages again.
-        let isTrusted = version == .five ? isCertain : isProbable && connecting.expected.continuity != .doubtful
-        restoreSubscriptions(resumed: resumed, isCertain: isTrusted, isProbable: isProbable, limits, &step)
+        let isTrusted =
+            version == .five
+            ? grant.isCertain : grant.isProbable && connecting.expected.continuity != .doubtful
+        restoreSubscriptions(
+            resumed: grant.resumed, isCertain: isTrusted, isProbable: grant.isProbable, limits, &step)
+    }
+
+    /// - Parameter older: what was left at the server, if it says that it has a session.
+    private func found(_ connack: Connack, _ connecting: Connecting, _ older: LeftSession?) -> Connected.Found {
+        guard connack.sessionPresent else { return .nothing(wasClaimed: connecting.claimsSession) }
+        if connecting.expected.isOlderCopy { return .olderCopy }
+        guard connecting.isSessionCertain, older == nil else { return .resumed(.uncertain) }
+        return .resumed(connecting.expected.continuity == .proven ? .certain : .probable)
     }
 
     /// Whether the server takes packets as large as the answers that a client has to send [MQTT-3.2.2-15]: PUBREL and

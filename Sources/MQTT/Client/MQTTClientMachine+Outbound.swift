@@ -146,7 +146,7 @@ extension MQTTClientMachine {
         guard entry.sequence == sequence, let message = entry.message else { return false }
         let queued = Outbox.Queued(sequence: sequence, message: message)
         if !entry.wasAttempted, let reason = fate(of: queued, at: step.now) {
-            finish(id, &step)
+            finish(id)
             drop(sequence, message.topic, size: entry.size, because: reason, &step)
             return false
         }
@@ -256,7 +256,7 @@ extension MQTTClientMachine {
     private mutating func deliver(
         _ id: PacketID, _ entry: Outbox.InFlight, _ code: ReasonCode, _ step: inout Step
     ) {
-        finish(id, &step)
+        finish(id)
         messageTaken()
         outbox.counts.bytes -= entry.size
         step.changes.append(.acknowledge(entry.sequence))
@@ -282,7 +282,7 @@ extension MQTTClientMachine {
     }
 
     /// Ends the exchange; the caller decides what becomes of the message.
-    mutating func finish(_ id: PacketID, _ step: inout Step) {
+    mutating func finish(_ id: PacketID) {
         outbox.remove(id)
         outbox.counts.inFlight -= 1
         identifiers.free(id)
@@ -315,7 +315,7 @@ extension MQTTClientMachine {
 
     mutating func quarantine(_ id: PacketID, _ code: ReasonCode?, _ sentence: String?, _ step: inout Step) {
         guard let entry = outbox.inFlight[id] else { return }
-        finish(id, &step)
+        finish(id)
         reject(entry.sequence, entry.message?.topic, code, sentence, &step)
     }
 

@@ -122,7 +122,7 @@ extension MQTTClientMachine {
     /// Puts a refusal in doubt, unless it counts at once. Returns whether it is in doubt.
     mutating func doubt(_ id: PacketID, _ answer: Acknowledgement, _ step: inout Step) -> Bool {
         guard isDoubtful(answer), let entry = outbox.inFlight[id], let message = entry.message else { return false }
-        finish(id, &step)
+        finish(id)
         outbox.refuse(Outbox.Queued(sequence: entry.sequence, message: message), answer.properties.reasonString)
         step.changes.append(.unassign(entry.sequence))
         askForProof(&step)

@@ -203,18 +203,8 @@ extension MQTTClientMachine {
 
     /// What a CONNACK said.
     public struct Connected: Hashable, Sendable {
-        /// The server still had the session, as it is known here.
-        public var resumed: Bool
-        /// Whether we had claimed a session that the server no longer had.
-        public var sessionLost: Bool
-        /// Whether the server had an older copy of the session: what that has is continued, and everything else is set up again.
-        public var isOlder = false
-        /// Whether a resumed session is certainly the one that we remember, in the state that we remember. It is
-        /// uncertain after a start of the daemon, after a CONNECT without an answer, because the server may have begun a
-        /// new one then, and unless ``Continuity`` is proven.
-        public var isCertain: Bool
-        /// Whether a resumed session is the one that we remember, though perhaps in an older state.
-        public var isProbable: Bool
+        /// What the server had of the session.
+        public var found: Found
         /// The client identifier in use, ours or the server's.
         public var clientID: String
         /// Seconds, 0 is off: the server's value, else ours.
@@ -225,6 +215,34 @@ extension MQTTClientMachine {
         public var sessionExpiry: UInt32
         /// What the server can do.
         public var limits: ServerLimits
+
+        /// What a server had of the session when it was connected to.
+        public enum Found: Hashable, Sendable {
+            /// Nothing, so a new one begins.
+            case nothing(wasClaimed: Bool)
+            /// An older copy: what that has is continued, and everything else is set up again.
+            case olderCopy
+            /// The session, as it is known here.
+            case resumed(Certainty)
+        }
+
+        /// Whether a resumed session is the one that we remember.
+        public enum Certainty: Hashable, Sendable {
+            /// After a start of the daemon, after a CONNECT without an answer, because the server may have begun a new one
+            /// then, and where an older copy may be beside it.
+            case uncertain
+            /// It is, though perhaps in an older state: ``Continuity`` is not proven.
+            case probable
+            /// It is, in the state that we remember.
+            case certain
+        }
+
+        /// Whether the server still had the session, as it is known here.
+        public var resumed: Bool { if case .resumed = found { true } else { false } }
+        /// Whether it was resumed and is the session that we remember, though perhaps in an older state.
+        public var isProbable: Bool { found == .resumed(.probable) || isCertain }
+        /// Whether it was resumed in the state that we remember.
+        public var isCertain: Bool { found == .resumed(.certain) }
     }
 
     /// What the server can do, with the standard's defaults filled in (3.2.2.3).

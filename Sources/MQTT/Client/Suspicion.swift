@@ -408,7 +408,7 @@ extension MQTTClientMachine {
     /// Finishes a message that the server owns, without asking the server to release it again.
     mutating func finishWithoutServer(_ id: PacketID, _ step: inout Step) {
         guard let entry = outbox.inFlight[id], entry.isReleased else { return }
-        finish(id, &step)
+        finish(id)
         retire(id, &step)
         delivered(entry.sequence, size: entry.size, entry.answer, &step)
     }

@@ -24,7 +24,7 @@ package enum CredentialEnd: Hashable, Sendable {
         switch self {
         case .byWallClock(let end): end
         case .byBootClock(let end):
-            Timestamp(rawValue: wallClock.rawValue + bootClock.duration(to: end).wholeMilliseconds)
+            wallClock.advanced(by: bootClock.duration(to: end).wholeMilliseconds)
         }
     }
 }

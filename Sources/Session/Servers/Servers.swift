@@ -40,7 +40,8 @@ package struct Servers: Sendable {
         protocols.connected(version, at: address)
         redirections.connected()
         let isDifferent = homes.connected(
-            to: address, resumed: grant.resumed, isLost: grant.sessionLost, leaving: left, retaining: retained,
+            to: address, resumed: grant.resumed, isLost: grant.found == .nothing(wasClaimed: true), leaving: left,
+            retaining: retained,
             expiry: grant.sessionExpiry, keepAlive: grant.keepAlive, at: time)
         return isDifferent ? [.setHomes(homes.stored)] : []
     }

@@ -132,7 +132,7 @@ package struct SessionHomes: Hashable, Sendable {
         // delete it each time could delete what somebody else has published there since.
         for index in older.indices where older[index].address == address { older[index].retained = RetainedTopics() }
         if !resumed, let home, home != address || isLost {
-            let endsAt = self.expiry.map { Timestamp(rawValue: time.rawValue + Int64($0) * 1000) }
+            let endsAt = self.expiry.map { time.advanced(by: Int64($0) * 1000) }
             // What this address retains is still the session's own to delete, and not something that it comes back to.
             let retained = home == address ? RetainedTopics() : retained
             leave(SessionHome(home, left: left, retained: retained, endsAt: endsAt))

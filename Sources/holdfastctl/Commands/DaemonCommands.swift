@@ -103,7 +103,7 @@ extension CommonOptions {
     /// Says what a reload did that was only a part of the command. With `--json`, the command prints the result itself.
     func tell(_ result: DaemonReloadMethod.Result) {
         if !json {
-            Terminal().print(wrapped: [ReloadText.sentence(result)] + ReloadText.rest(result, isDry: false))
+            Terminal().print(wrapped: [ReloadText.sentence(result)] + ReloadText.rest(result))
         }
         complain(result.errors)
     }
@@ -125,11 +125,11 @@ enum ReloadText {
             let overridden = change.overriddenBy.map { ", overridden by \($0) of holdfastd" } ?? ""
             lines.append(printable("    \(change.key): \(change.from) → \(change.to)\(needed)\(overridden)"))
         }
-        return lines + rest(result, isDry: isDry)
+        return lines + rest(result)
     }
 
     /// What becomes of sessions that ended.
-    static func rest(_ result: DaemonReloadMethod.Result, isDry: Bool) -> [String] {
+    static func rest(_ result: DaemonReloadMethod.Result) -> [String] {
         result.leftBehind.map { printable("  \($0.session) could not say goodbye to its server: \($0.message)") }
             + result.absentSessions.map { printable("  \($0.sentence)") }
     }

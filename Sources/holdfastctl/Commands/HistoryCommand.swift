@@ -133,7 +133,7 @@ enum SinceArgument: ExpressibleByArgument, Equatable {
 
     func start(before now: Timestamp) -> Timestamp {
         switch self {
-        case .span(let seconds): Timestamp(rawValue: now.rawValue - Int64(min(seconds, 1e11) * 1000))
+        case .span(let seconds): now.advanced(by: -Int64(min(seconds, 1e11) * 1000))
         case .time(let time): time
         }
     }

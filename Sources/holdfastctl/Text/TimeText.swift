@@ -20,7 +20,7 @@ struct TimeText {
     /// "in 12 s" or "at 2026-11-20 09:12:44".
     func later(_ seconds: Double) -> String {
         guard isAbsolute, seconds.isFinite, abs(seconds) < 1e9 else { return "in \(Self.duration(seconds))" }
-        return "at \(date(Timestamp(rawValue: now.rawValue + Int64(seconds * 1000))))"
+        return "at \(date(now.advanced(by: Int64(seconds * 1000))))"
     }
 
     /// The same for a time instead of a span from now.

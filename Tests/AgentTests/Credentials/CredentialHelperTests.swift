@@ -210,9 +210,9 @@ import Transport
         let first = Task { try await helpers.fetch(command) }
         try await until("the first runs") { scratch.read("runs") == "\n" }
         let second = Task { try await helpers.fetch(command) }
-        try await until("the second waits") { await helpers.waitingCount >= 1 }
+        try await until("the second waits") { await helpers.waiting.count >= 1 }
         let third = Task { try await helpers.fetch(["/bin/echo", "third"]) }
-        try await until("the third waits") { await helpers.waitingCount >= 2 }
+        try await until("the third waits") { await helpers.waiting.count >= 2 }
         second.cancel()
         await #expect(throws: Credential.Failure.self) { try await second.value }
         #expect(scratch.read("runs") == "\n")
@@ -239,7 +239,7 @@ import Transport
         (#"{"token": "t", "expires": null}"#, nil), (#"{"token": "t"}"#, nil), ("t", nil),
     ])
     func `tells when the token expires, if it knows`(output: String, end: CredentialEnd?) throws {
-        let fetched = try CredentialHelper.read(Array(output.utf8), wallClock: Self.wall, bootClock: Self.boot)
+        let fetched = try CredentialHelper.read(Array(output.utf8), bootClock: Self.boot)
         #expect(fetched.secret == Array("t".utf8))
         #expect(fetched.end == end)
     }

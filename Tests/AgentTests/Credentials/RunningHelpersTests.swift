@@ -54,7 +54,7 @@ import Testing
     }
 
     private func wait(for count: Int, in helpers: RunningHelpers) async throws {
-        try await until("\(count) wait") { await helpers.waitingCount == count }
+        try await until("\(count) wait") { await helpers.waiting.count == count }
     }
 
     @Test func `those of one program leave places to others`() async throws {

@@ -26,7 +26,7 @@ struct SharedRunsTests {
             call()
             _ = try await begun.first { $0 == 0 ? true : nil }
             for _ in 1...50 { call() }
-            while await runs.waitingCount < 50 { try Task.checkCancellation() }
+            while await runs.waiting.count < 50 { try Task.checkCancellation() }
             open.yield()
             let counts = try await group.reduce(into: []) { $0.append($1) }
             #expect(counts.count == 51)

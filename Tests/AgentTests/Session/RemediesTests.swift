@@ -248,7 +248,7 @@ struct RemediesTests {
         }
     }
 
-    @Test func `a check says what to look at, and not what a session would do by itself`() throws {
+    @Test func `a check says what to look at, and not what a session would do on its own`() throws {
         var remedies = try remedies()
         #expect(remedies.hint(for: .noPath)?.contains("connects automatically") == true)
         remedies.occasion = .check

@@ -10,7 +10,7 @@ struct ServerLedger {
     private(set) var refused = 0
     /// How many connections found the session at the server, and how many did not.
     private(set) var resumed = 0
-    private(set) var anew = 0
+    private(set) var fresh = 0
     /// QoS 2 messages that were sent again because the server had lost the session, whether or not a PUBREC was on its
     /// way.
     private(set) var sentAgain = 0
@@ -31,7 +31,7 @@ struct ServerLedger {
             if words[5] == "(1," {
                 resumed += 1
             } else {
-                anew += 1
+                fresh += 1
                 messages = [:]
                 open = [:]
             }

@@ -32,7 +32,7 @@ func answerLines(_ bytes: [UInt8]) {
 private func read(_ line: [UInt8]) {
     if let value = try? JSONValue(parsing: line[...]) {
         guard let encoded = OutgoingLine.encode(value), let again = try? JSONValue(parsing: encoded.dropLast()) else {
-            preconditionFailure("what was JSON is none any more")
+            preconditionFailure("a value that was read cannot be written and read again")
         }
         precondition(OutgoingLine.encode(again) == encoded, "a value is another one when it is written and read")
     }

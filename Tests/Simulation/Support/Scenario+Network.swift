@@ -303,7 +303,7 @@ extension Scenario {
         }
     }
 
-    func close(_ id: Int, _ mode: Connection.CloseMode) {
+    func close(_ id: Int, _ mode: Closing) {
         guard wires[id]?.isOpenAtHost == true else { return }
         forget(id, tellingServer: true)
         guard mode == .afterFlush, let onEvent = wires[id]?.onEvent else { return }

@@ -33,7 +33,7 @@ final class ScenarioConnection: TransportConnection, Sendable {
         }
     }
 
-    func close(_ mode: Connection.CloseMode) {
+    func close(_ mode: Closing) {
         guard acts() else { return }
         scenario.assumeIsolated { $0.close(wire, mode) }
     }

@@ -48,7 +48,7 @@ public final class FakeLogind: Sendable {
         guard result >= 0 else { throw MessageBus.Failure(description: "no bus: \(result)") }
     }
 
-    /// Not earlier: whoever still tells it something would write into what another test has opened meanwhile.
+    /// Not earlier: a test that still tells it something would write into a file that another test has opened meanwhile.
     deinit {
         close(wake)
         close(woken)

@@ -1,10 +1,4 @@
 extension Timestamp {
-    /// Later by this many milliseconds, or earlier if negative; saturates at the end of the range.
-    func advanced(by milliseconds: Int64) -> Timestamp {
-        let (sum, overflow) = rawValue.addingReportingOverflow(milliseconds)
-        return Timestamp(rawValue: overflow ? (milliseconds > 0 ? .max : .min) : sum)
-    }
-
     /// Whole seconds from this time until another one, rounded up, at least 0 and at most what MQTT can express.
     func secondsLeft(until other: Timestamp) -> UInt32 {
         let (milliseconds, overflow) = other.rawValue.subtractingReportingOverflow(rawValue)

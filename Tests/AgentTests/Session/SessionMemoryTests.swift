@@ -5,18 +5,7 @@ import Testing
 
 @testable import Agent
 
-@Suite struct MessageMemoryTests {
-    @Test(arguments: [1, 16, 17, 1000, 65_535])
-    func `all sessions together have a limit`(sessions: Int) {
-        let share = MessageMemory(sessions: sessions)
-        #expect((share.inFlight + share.readAhead + share.unflushed + share.ahead) * sessions <= 512 << 20)
-    }
-
-    @Test func `a few sessions have as much as they can use`() {
-        #expect(MessageMemory(sessions: 0) == MessageMemory(sessions: 16))
-        #expect(MessageMemory(sessions: 16).inFlight == 16 << 20)
-    }
-
+@Suite struct SessionMemoryTests {
     @Test func `a reload that adds sessions makes the shares smaller`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
             let driver = try await daemon.registry.driver("main")

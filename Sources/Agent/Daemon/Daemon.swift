@@ -80,7 +80,8 @@ actor Daemon {
     private var wantedAccounts: AccountLookups.Wanted {
         get async {
             AccountLookups.Wanted(
-                named: configuration.access.named + (await registry.principals), others: configuration.access.principals)
+                named: configuration.access.named + (await registry.principals), others: configuration.access.principals
+            )
         }
     }
 

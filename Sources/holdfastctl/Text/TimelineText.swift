@@ -26,6 +26,8 @@ struct TimelineText {
     var offset: Int64
     /// At most this many outages are listed: the newest ones.
     var maximumOutages = Int.max
+    /// Whether the newest outage comes first, because the end may be out of sight.
+    var isNewestFirst = false
 
     private var nameWidth: Int {
         let widest = timeline.rows.map { printable($0.session).columns }.max() ?? 0
@@ -136,8 +138,10 @@ struct TimelineText {
         let heading =
             outages.count > maximumOutages
             ? "The last \(maximumOutages) of \(outages.count) outages (holdfastctl history | less shows all):"
-            : outages.count == 1 ? "1 outage:" : "\(outages.count) outages:"
-        let rows = outages.suffix(maximumOutages).map { outage in
+            : outages.count == 1
+                ? "1 outage:" : "\(outages.count) outages\(isNewestFirst ? ", the newest first" : ""):"
+        let listed = outages.suffix(maximumOutages)
+        let rows = (isNewestFirst ? listed.reversed() : Array(listed)).map { outage in
             [
                 outage.session, (outage.beginning == .unknown ? "before " : "") + moment(outage.start),
                 TimeText.duration(outage.length), outage.ending, outage.cause,

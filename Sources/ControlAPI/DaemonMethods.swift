@@ -69,13 +69,16 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     @OrNull public var absentSessions: [AbsentSession]?
     /// Why the metrics are not published as `[metrics]` says; `nil` if they are.
     @OrNull public var metricsFailure: String?
+    /// What the configuration has that takes effect when the daemon is restarted; `nil` if there is nothing.
+    @OrNull public var restartNeeded: String?
 
     public init(
         version: String, pid: Int32, since: Timestamp, sessions: SessionCounts, store: [String: Int64],
         storeFailure: String? = nil, netlink: [String: Int64], changedFiles: [String] = [],
         configurationDirectory: String? = nil, configurationError: String? = nil,
-        absentSessions: [AbsentSession]? = nil, metricsFailure: String? = nil
+        absentSessions: [AbsentSession]? = nil, metricsFailure: String? = nil, restartNeeded: String? = nil
     ) {
+        self.restartNeeded = restartNeeded
         self.changedFiles = changedFiles
         self.configurationDirectory = configurationDirectory
         self.configurationError = configurationError
@@ -299,8 +302,8 @@ public enum DaemonMetricsMethod: ControlMethod {
     }
 }
 
-/// `daemon.logLevel`: how much the daemon writes to the journal, until it is restarted or reads its configuration
-/// again.
+/// `daemon.logLevel`: how much the daemon writes to the journal, until it is restarted, or reads another level in its
+/// configuration than before.
 public enum DaemonLogLevelMethod: ControlMethod {
     public static let name = "daemon.logLevel"
     public static let summary = "Returns the log level of the daemon, or changes it"

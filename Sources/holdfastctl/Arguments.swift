@@ -47,6 +47,10 @@ struct CommonOptions: ParsableArguments {
         if session == nil, let failure = status.metricsFailure {
             sentences.append(printable("\(failure); holdfastctl reload tries again"))
         }
+        if session == nil, let change = status.restartNeeded {
+            sentences.append(
+                printable("\(change) takes effect when the daemon is restarted: systemctl restart holdfast"))
+        }
         var changed = status.changedFiles
         if let error = status.configurationError {
             sentences.append(StatusText.unusable(error))

@@ -1,3 +1,4 @@
+import Glibc
 import Vocabulary
 
 /// One thing that is wrong in a configuration file.
@@ -15,7 +16,8 @@ package struct ConfigurationError: Error, Hashable, Sendable {
 
     /// - Parameter code: the `errno`.
     package static func unreadable(_ path: String, _ code: Int32) -> ConfigurationError {
-        ConfigurationError(file: path, message: "cannot be read: \(systemText(code))")
+        let advice = code == EACCES ? "; sudo holdfastctl config check says what to change" : ""
+        return ConfigurationError(file: path, message: "cannot be read: \(systemText(code))\(advice)")
     }
 
     /// What is wrong with the file of a session because of what is on disk.

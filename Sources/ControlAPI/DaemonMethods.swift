@@ -72,14 +72,18 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     /// The users and groups that `[access]` and `[topics]` name and that did not exist when they were last looked up, as
     /// `user:NAME` or `group:NAME`; `nil` from a daemon that does not say so.
     @OrNull public var missingAccounts: [String]?
+    /// What the configuration has that takes effect when the daemon is restarted; `nil` if there is nothing.
+    @OrNull public var restartNeeded: String?
 
     public init(
         version: String, pid: Int32, since: Timestamp, sessions: SessionCounts, store: [String: Int64],
         storeFailure: String? = nil, netlink: [String: Int64], changedFiles: [String] = [],
         configurationDirectory: String? = nil, configurationError: String? = nil,
-        absentSessions: [AbsentSession]? = nil, metricsFailure: String? = nil, missingAccounts: [String]? = nil
+        absentSessions: [AbsentSession]? = nil, metricsFailure: String? = nil, missingAccounts: [String]? = nil,
+        restartNeeded: String? = nil
     ) {
         self.missingAccounts = missingAccounts
+        self.restartNeeded = restartNeeded
         self.changedFiles = changedFiles
         self.configurationDirectory = configurationDirectory
         self.configurationError = configurationError
@@ -303,8 +307,8 @@ public enum DaemonMetricsMethod: ControlMethod {
     }
 }
 
-/// `daemon.logLevel`: how much the daemon writes to the journal, until it is restarted or reads its configuration
-/// again.
+/// `daemon.logLevel`: how much the daemon writes to the journal, until it is restarted, or reads another level in its
+/// configuration than before.
 public enum DaemonLogLevelMethod: ControlMethod {
     public static let name = "daemon.logLevel"
     public static let summary = "Returns the log level of the daemon, or changes it"

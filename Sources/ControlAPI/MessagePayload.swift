@@ -1,4 +1,4 @@
-import FoundationEssentials
+import Vocabulary
 
 /// The content of a message. In JSON it is `payload` when it is text, and `payloadBase64` (RFC 4648, section 4) when it
 /// is not, or when it is a text of more than 64 KiB that would be longer than its base64.
@@ -43,10 +43,10 @@ public struct MessagePayload: Hashable, Sendable {
         case (let text?, nil):
             self.init(text: text)
         case (nil, let base64?):
-            guard let data = Data(base64Encoded: base64) else {
+            guard let bytes = Base64.decode(base64) else {
                 throw container.refusal(of: base64Key, "must be base64 text")
             }
-            self.init(bytes: Array(data))
+            self.init(bytes: bytes)
         case (nil, nil):
             throw DecodingError.keyNotFound(
                 textKey, .init(codingPath: container.codingPath, debugDescription: "is missing"))
@@ -66,7 +66,7 @@ public struct MessagePayload: Hashable, Sendable {
         if let text = writtenText {
             try container.encode(text, forKey: textKey)
         } else {
-            try container.encode(Data(bytes).base64EncodedString(), forKey: base64Key)
+            try container.encode(Base64.encode(bytes), forKey: base64Key)
         }
     }
 }
@@ -96,13 +96,13 @@ public struct MessageProperties: ClosedObject {
     ) {
         self.contentType = contentType
         self.responseTopic = responseTopic
-        self.correlationDataBase64 = correlationData.map { Data($0).base64EncodedString() }
+        self.correlationDataBase64 = correlationData.map { Base64.encode($0) }
         self.user = user
     }
 
     /// The bytes that ``correlationDataBase64`` stands for; `nil` when it is absent or is not base64.
     public var correlationData: [UInt8]? {
-        correlationDataBase64.flatMap { Data(base64Encoded: $0) }.map { Array($0) }
+        correlationDataBase64.flatMap { Base64.decode($0) }
     }
 
     public init(from decoder: any Decoder) throws {

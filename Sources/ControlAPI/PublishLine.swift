@@ -1,4 +1,4 @@
-import FoundationEssentials
+import Vocabulary
 
 /// A `message.publish` request, read straight from its line.
 ///
@@ -95,10 +95,9 @@ private struct PublishScanner {
                 guard let text = text(), let content = content(of: text) else { return nil }
                 payload = MessagePayload(bytes: content)
             } else if matches(name, "payloadBase64"), payload == nil {
-                guard let text = text(), let content = content(of: text),
-                    let decoded = Data(base64Encoded: Data(content))
+                guard let text = text(), let content = content(of: text), let decoded = Base64.decode(utf8: content)
                 else { return nil }
-                payload = MessagePayload(bytes: Array(decoded))
+                payload = MessagePayload(bytes: decoded)
             } else if matches(name, "qos"), qos == nil {
                 guard let value = number().flatMap({ UInt8(exactly: $0).flatMap(QoS.init) }) else { return nil }
                 qos = value

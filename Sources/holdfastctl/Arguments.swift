@@ -51,6 +51,10 @@ struct CommonOptions: ParsableArguments {
             let names = missing.joined(separator: ", ")
             sentences.append(printable("[access] or [topics] names what does not exist: \(names)"))
         }
+        if session == nil, let change = status.restartNeeded {
+            sentences.append(
+                printable("\(change) takes effect when the daemon is restarted: systemctl restart holdfast"))
+        }
         var changed = status.changedFiles
         if let error = status.configurationError {
             sentences.append(StatusText.unusable(error))

@@ -6,11 +6,11 @@ import HoldfastClient
 
 extension CompletionKind {
     /// The names of the sessions.
-    static var sessions: CompletionKind { offered { await $0.statuses().map(\.session) } }
+    static var sessions: CompletionKind { offered { try await $0.statuses().map(\.session) } }
 
     /// The sessions that are instances of a template.
     static var instances: CompletionKind {
-        offered { await $0.statuses().map(\.session).filter { $0.contains("@") && !$0.hasSuffix("@") } }
+        offered { try await $0.statuses().map(\.session).filter { $0.contains("@") && !$0.hasSuffix("@") } }
     }
 
     /// The templates in the configuration directory, as the beginning of an instance's name.
@@ -18,119 +18,132 @@ extension CompletionKind {
 
     /// The durable consumers of the sessions named on the line, or of all sessions if none is named.
     static var consumers: CompletionKind {
-        offered { await $0.chosen().flatMap { $0.inbox.consumers.map(\.name) } }
+        offered { try await $0.chosen().flatMap { $0.inbox.consumers.map(\.name) } }
     }
 
     /// The topics of the publications of the sessions named on the line, or of all sessions if none is named.
-    static var publications: CompletionKind { offered { await $0.publications() } }
+    static var publications: CompletionKind { offered { try await $0.publications() } }
 
     /// The ids of the quarantined messages of the session named on the line.
-    static var quarantined: CompletionKind { offered { await $0.quarantined() } }
+    static var quarantined: CompletionKind { offered { try await $0.quarantined() } }
 
     /// The topics that the sessions named on the line are known to use; those of all sessions if none is named.
     static var topics: CompletionKind {
-        offered { await $0.filters().filter { !$0.contains("#") && !$0.contains("+") } }
+        offered { try await $0.filters().filter { !$0.contains("#") && !$0.contains("+") } }
     }
 
     /// The same topics, and the filters of subscriptions.
-    static var filters: CompletionKind { offered { await $0.filters() } }
+    static var filters: CompletionKind { offered { try await $0.filters() } }
 
-    private static func offered(_ words: @escaping @Sendable (Completions) async -> [String]) -> CompletionKind {
+    private static func offered(_ words: @escaping @Sendable (Completions) async throws -> [String]) -> CompletionKind {
         .custom { line, _, _ in
-            Completions.literal(await words(Completions(line)), for: CompletionShell.requesting)
+            let found = try? await within(Completions.limit) { try await words(Completions(line)) }
+            return Completions.literal((found ?? nil) ?? [], for: CompletionShell.requesting)
         }
     }
 }
 
 struct Completions {
-    /// Short, because a person is waiting.
-    private static let timeout: Duration = .seconds(2)
+    /// Short, because a person is waiting. It is for everything together.
+    static let limit: Duration = .seconds(2)
 
     /// The words of the command line, as the shell splits it.
     let words: [String]
+    let socket: String?
+    private let client: HoldfastClient
 
     init(_ words: [String]) {
         self.words = words
+        var options = HoldfastClient.Options()
+        options.name = "holdfastctl \(Release.version)"
+        options.attachTimeout = Self.limit
+        socket = Self.value(of: "--socket", in: words)
+        client = HoldfastClient(socket: socket, options: options)
     }
 
-    var socket: String? { value(of: "--socket") }
-
     var templates: [String] {
-        let folder = "\(value(of: "--config-directory") ?? ConfigCommand.Place.standard)/sessions.d"
+        let folder = "\(Self.value(of: "--config-directory", in: words) ?? ConfigCommand.Place.standard)/sessions.d"
         let files = (Folder.names(in: folder) ?? []).filter { $0.hasSuffix("@.toml") }
         return files.map { String($0.dropLast(".toml".count)) }.sorted(by: NaturalOrder.precedes)
     }
 
     /// The value that the line has for an option. bash splits `--option=value` into three words.
-    private func value(of option: String) -> String? {
+    private static func value(of option: String, in words: [String]) -> String? {
         guard let index = words.lastIndex(where: { $0.hasPrefix(option) }) else { return nil }
         let parts = words[index].split(separator: "=", maxSplits: 1)
         if parts.count == 2 { return String(parts[1]) }
         return words[(index + 1)...].first { $0 != "=" }
     }
 
-    /// Returns the words, escaped so that the shell takes them literally: topics are chosen by other users, and bash
-    /// would expand them like a command line.
+    /// Returns the words as the completion function of the shell takes them; it quotes them for the line. Topics are chosen
+    /// by other users.
     static func literal(_ words: [String], for shell: CompletionShell?) -> [String] {
         // The shell gets one word per line, so a word must not contain control characters.
         let words = words.filter { $0.unicodeScalars.allSatisfy(\.isPlain) }
         switch shell {
         case .bash:
+            // compgen expands them like a command line. In a String, a letter and a dollar sign may be one character.
             return words.map { word in
-                word.map { $0.isLetter || $0.isNumber || "/-_.,@+%".contains($0) ? "\($0)" : "\\\($0)" }.joined()
+                word.unicodeScalars.map { scalar in
+                    let isSafe = scalar.properties.isAlphabetic || scalar.properties.numericType != nil
+                    return isSafe || "/-_.,@+%".unicodeScalars.contains(scalar) ? "\(scalar)" : "\\\(scalar)"
+                }.joined()
             }
         case .zsh:
-            // zsh takes what follows a colon as a description.
-            return words.map { $0.replacing("\\", with: "\\\\").replacing(":", with: "\\:") }
+            // zsh takes what follows a colon as a description. It does not quote what its history expansion replaces.
+            let safe = words.filter { !$0.unicodeScalars.contains("!") }
+            return safe.map { $0.replacing("\\", with: "\\\\").replacing(":", with: "\\:") }
         default:
             return words
         }
     }
 
-    private var client: HoldfastClient {
-        var options = HoldfastClient.Options()
-        options.name = "holdfastctl \(Release.version)"
-        return HoldfastClient(socket: socket, options: options)
+    /// Returns `nil` if the daemon refuses the call.
+    private func answer<Method: ControlMethod>(
+        _ method: Method.Type, _ parameters: Method.Parameters
+    ) async throws -> Method.Result? {
+        do {
+            return try await client.call(method, parameters, timeout: Self.limit)
+        } catch ClientError.refused {
+            return nil
+        }
     }
 
-    func statuses() async -> [SessionStatus] {
-        (try? await client.call(SessionListMethod.self, NoParameters(), timeout: Self.timeout))?.sessions.inNaturalOrder
-            ?? []
+    func statuses() async throws -> [SessionStatus] {
+        try await answer(SessionListMethod.self, NoParameters())?.sessions.inNaturalOrder ?? []
     }
 
-    func chosen() async -> [SessionStatus] {
-        let all = await statuses()
+    func chosen() async throws -> [SessionStatus] {
+        let all = try await statuses()
         let named = all.filter { words.contains($0.session) }
         return named.isEmpty ? all : named
     }
 
-    func publications() async -> [String] {
+    func publications() async throws -> [String] {
         var topics: [String] = []
-        for status in await chosen() {
-            let result = try? await client.call(
-                PublicationListMethod.self, .init(session: status.session), timeout: Self.timeout)
+        for status in try await chosen() {
+            let result = try await answer(PublicationListMethod.self, .init(session: status.session))
             topics += result?.publications.map(\.topic) ?? []
         }
         return topics
     }
 
     /// The filters of subscriptions, and the topics of publications and of waiting messages, each once.
-    func filters() async -> [String] {
-        var found = await chosen().flatMap { $0.subscriptions.map(\.filter) } + publications()
-        for status in await chosen() {
+    func filters() async throws -> [String] {
+        let chosen = try await chosen()
+        var found = try await chosen.flatMap { $0.subscriptions.map(\.filter) } + publications()
+        for status in chosen {
             guard status.outbox.queued + status.outbox.inFlight + status.outbox.quarantined > 0 else { continue }
-            let result = try? await client.call(
-                MessageQueueListMethod.self, .init(session: status.session, limit: 100), timeout: Self.timeout)
+            let result = try await answer(MessageQueueListMethod.self, .init(session: status.session, limit: 100))
             found += result?.messages.map(\.topic) ?? []
         }
         return Set(found).sorted(by: NaturalOrder.precedes)
     }
 
-    func quarantined() async -> [String] {
-        guard let session = await statuses().first(where: { words.contains($0.session) })?.session else { return [] }
-        let result = try? await client.call(
-            MessageQueueListMethod.self, .init(session: session, state: .quarantined, limit: 100),
-            timeout: Self.timeout)
+    func quarantined() async throws -> [String] {
+        guard let session = try await statuses().map(\.session).first(where: words.contains) else { return [] }
+        let result = try await answer(
+            MessageQueueListMethod.self, .init(session: session, state: .quarantined, limit: 100))
         return result?.messages.map { String($0.id) } ?? []
     }
 }
@@ -170,7 +183,7 @@ struct CompletionCommand: ParsableCommand {
         case .bash:
             // Only where paths are completed: in a folder that has a directory "main", the session main would be one.
             let add = "__holdfastctl_add_completions() {\n"
-            let paths = "    case $1 in -f|-d) compopt -o filenames 2>/dev/null ;; esac\n"
+            let paths = "    case $1 in -f|-d) is_path=1; compopt -o filenames 2>/dev/null ;; esac\n"
             return script.replacing(
                 "complete -o filenames -F _holdfastctl holdfastctl", with: "complete -F _holdfastctl_line holdfastctl"
             ).replacing(add, with: add + paths) + bashLine
@@ -268,18 +281,68 @@ struct CompletionCommand: ParsableCommand {
 
 
         _holdfastctl_line() {
-            # bash gives --socket=PATH as three words.
             local -a words=()
-            local -i i cursor=0
-            for i in "${!COMP_WORDS[@]}"; do
-                if [[ ${COMP_WORDS[i]} == = && $i -gt 0 && ${COMP_WORDS[i-1]} == --* ]]; then
-                    [[ $i -eq $COMP_CWORD ]] || continue
-                    words+=('')
-                else
-                    words+=("${COMP_WORDS[i]}")
-                fi
-                [[ $i -le $COMP_CWORD ]] && cursor=$((${#words[@]} - 1))
+            local -i i cursor
+            local line=${COMP_LINE:0:COMP_POINT} rest piece
+            # bash also breaks words at = @ and :, as in pump@a. What has no white space between is one word, except for
+            # --option=value.
+            for ((i = 0; i <= COMP_CWORD; i++)); do
+                rest=${line#"${line%%[![:space:]]*}"}
+                piece=${COMP_WORDS[i]}
+                [[ $i -eq $COMP_CWORD ]] && piece=$rest
+                if [[ $i -eq 0 || $rest != "$line" ]]; then words+=("$piece"); else words[-1]+=$piece; fi
+                line=${rest#"$piece"}
             done
+            for ((i = 0; i < ${#words[@]}; i++)); do
+                [[ ${words[i]} == --*=* ]] || continue
+                words=("${words[@]::i}" "${words[i]%%=*}" "${words[i]#*=}" "${words[@]:i + 1}")
+            done
+            cursor=$((${#words[@]} - 1))
+            local typed=${words[cursor]} is_path='' plain quote
+            COMPREPLY=()
+            _holdfastctl_offer
+            # A reply takes the place of $2 only, as it stands. Other users choose topics, so it must be quoted: it is a part
+            # of the line that Enter runs. In quotation marks, there are no words that would end them or be expanded.
+            __holdfastctl_unquote "${typed%"$2"}"
+            local lead=$plain
+            __holdfastctl_unquote "$typed"
+            local -a offered=("${COMPREPLY[@]}")
+            COMPREPLY=()
+            for piece in "${offered[@]}"; do
+                [[ $piece == "$lead"* ]] || continue
+                piece=${piece:${#lead}}
+                case $is_path$quote in
+                '') [[ -z $piece ]] || printf -v piece %q "$piece" ;;
+                \") [[ $piece != *[\"\$\`\\!]* ]] || continue ;;
+                \') [[ $piece != *\'* ]] || continue ;;
+                esac
+                COMPREPLY+=("$piece")
+            done
+            [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *@ ]] && compopt -o nospace 2>/dev/null
+            return 0
+        }
+
+        # Sets plain to what the word stands for, and quote to the quotation mark that is still open.
+        __holdfastctl_unquote() {
+            local word=$1 mark
+            plain='' quote=''
+            while [[ -n $word ]]; do
+                mark=${word:0:1}
+                word=${word:1}
+                if [[ $mark == "$quote" ]]; then
+                    quote=''
+                elif [[ -z $quote && $mark == [\"\'] ]]; then
+                    quote=$mark
+                elif [[ $mark == \\ && $quote != \' ]]; then
+                    plain+=${word:0:1}
+                    word=${word:1}
+                else
+                    plain+=$mark
+                fi
+            done
+        }
+
+        _holdfastctl_offer() {
             _holdfastctl_words
 
             # The place of the command.
@@ -310,7 +373,6 @@ struct CompletionCommand: ParsableCommand {
                 _holdfastctl_words
                 ;;
             esac
-            return 0
         }
 
         # Completes the word at $cursor in $words.
@@ -319,7 +381,10 @@ struct CompletionCommand: ParsableCommand {
             local -i COMP_CWORD=$cursor
             local COMP_LINE="${words[*]}"
             local -i COMP_POINT=${#COMP_LINE}
-            _holdfastctl holdfastctl "${words[cursor]}" "${words[cursor - 1]}"
+            local word=${words[cursor]}
+            __holdfastctl_unquote "$word"
+            [[ -z $quote ]] || word=$plain
+            _holdfastctl holdfastctl "$word" "${words[cursor - 1]}"
         }
         """#
 }

@@ -52,6 +52,12 @@ struct HoldfastDaemon: ParsableCommand {
                 turnAway(
                     "its command line is wrong: \(message(for: error))",
                     hint: "\"systemctl cat holdfast\" shows the unit and its drop-ins")
+                let text = fullMessage(for: error)
+                // As holdfastctl has it.
+                let sentence = text.hasPrefix("Error: ") ? text.dropFirst("Error: ".count) : text[...]
+                let line = "holdfastd: \(sentence.prefix(1).lowercased())\(sentence.dropFirst())\n"
+                _ = Array(line.utf8).withUnsafeBytes { write(STDERR_FILENO, $0.baseAddress, $0.count) }
+                Glibc.exit(exitCode(for: error).rawValue)
             }
             exit(withError: error)
         }
@@ -59,6 +65,7 @@ struct HoldfastDaemon: ParsableCommand {
 
     func validate() throws {
         let levels = ["trace", "debug", "info", "notice", "warning", "error", "critical"]
+        if check, show { throw ValidationError("--check and --show cannot be combined") }
         if let logLevel, !levels.contains(logLevel) {
             throw ValidationError(
                 "there is no log level \"\(logLevel)\"; it is one of \(levels.joined(separator: ", "))")

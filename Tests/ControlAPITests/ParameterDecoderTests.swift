@@ -32,6 +32,10 @@ struct ParameterDecoderTests {
                 nil
             ),
             (#"{"session":"a","topic":"t","payloadBase64":"!"}"#, "payloadBase64 must be base64 text", nil),
+            // Padding without a byte, too much of it, and bits that belong to no byte.
+            (#"{"session":"a","topic":"t","payloadBase64":"===="}"#, "payloadBase64 must be base64 text", nil),
+            (#"{"session":"a","topic":"t","payloadBase64":"YQ==="}"#, "payloadBase64 must be base64 text", nil),
+            (#"{"session":"a","topic":"t","payloadBase64":"YR=="}"#, "payloadBase64 must be base64 text", nil),
             (
                 #"{"session":"a","topic":"t","payload":"x","payloadBase64":""}"#,
                 "payloadBase64 cannot be given together with payload", nil

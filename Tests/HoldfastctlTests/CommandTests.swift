@@ -445,6 +445,10 @@ struct EndingTests {
         let words = ["a/b-1", "$(x)", "~/c", "a:b", "two\nlines"]
         #expect(Completions.literal(words, for: .bash) == ["a/b-1", #"\$\(x\)"#, #"\~/c"#, #"a\:b"#])
         #expect(Completions.literal(words, for: .zsh) == ["a/b-1", "$(x)", "~/c", #"a\:b"#])
+        // A letter and a dollar sign that are one character, and what zsh takes from its history.
+        let traps = ["\u{D4E}$(x)", "a!x"]
+        #expect(Completions.literal(traps, for: .bash) == ["\u{D4E}\\$\\(x\\)", "a\\!x"])
+        #expect(Completions.literal(traps, for: .zsh) == ["\u{D4E}$(x)"])
         #expect(Completions.literal(words, for: .fish) == ["a/b-1", "$(x)", "~/c", "a:b"])
     }
 

@@ -212,6 +212,21 @@ struct SessionTemplateTests {
         #expect(try complaint("#", "strange") == nil)
     }
 
+    @Test func `ping ends with how many were answered, and how fast`() {
+        func checked(_ duration: Double?) -> CheckedEndpoint {
+            let tcp = CheckedStep(step: .tcp, ok: duration != nil, duration: duration ?? 5)
+            return CheckedEndpoint(endpoint: "mqtt://a:1883", steps: [tcp])
+        }
+        func line(_ durations: [Double?]) -> String? {
+            var summary = PingText.Summary()
+            for duration in durations { summary.take(checked(duration)) }
+            return summary.line
+        }
+        #expect(line([]) == nil)
+        #expect(line([nil, nil]) == "2 sent, 0 answered")
+        #expect(line([0.002, nil, 0.004]) == "3 sent, 2 answered; min 2 ms, average 3 ms, max 4 ms")
+    }
+
     @Test func `values that are derived count as defaults`() {
         let values = [EffectiveValue.Origin.file, .preset, .derived, .default].map {
             EffectiveValue(key: "\($0)", value: "1", origin: $0)

@@ -365,6 +365,10 @@ struct TimelineTextTests {
         some.maximumOutages = 3
         #expect(some.lines.contains("The last 3 of 10 outages (holdfastctl history | less shows all):"))
         #expect(some.lines.count == all.lines.count - 7)
+        var reversed = all
+        reversed.isNewestFirst = true
+        #expect(reversed.lines.contains("10 outages, the newest first:"))
+        #expect(Array(reversed.lines.suffix(10)) == Array(all.lines.suffix(10).reversed()))
     }
 
     @Test func `an outage says how its attempts failed`() {

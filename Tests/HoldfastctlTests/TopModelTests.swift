@@ -92,6 +92,38 @@ struct TopModelTests {
         #expect(Self.lines(model)[3].contains(" ▅▁· "), "\(Self.lines(model))")
     }
 
+    @Test func `a history that is longer than the screen is scrolled, and says so`() {
+        var view = ScrolledLines((1...20).map { "line \($0)" })
+        #expect(view.shown(height: 50).last == "Press any key to go back.")
+        #expect(
+            view.shown(height: 5) == [
+                "line 1", "line 2", "line 3", "", "↑↓ scroll (1 to 3 of 20 lines); any other key goes back",
+            ])
+        for key in [LiveKey.down, .letter("j"), .up] {
+            let isScrolling = view.press(key, height: 5)
+            #expect(isScrolling)
+        }
+        #expect(view.shown(height: 5).first == "line 2")
+        for _ in 1...50 { _ = view.press(.down, height: 5) }
+        #expect(view.shown(height: 5)[2] == "line 20")
+        #expect(view.shown(height: 50).first == "line 1", "the screen is larger now")
+        let isScrolling = view.press(.escape, height: 5)
+        #expect(!isScrolling)
+    }
+
+    @Test func `where there is no room for all sessions, those come first that are not connected`() {
+        let sessions = (1...9).map { number in
+            (state: number == 8 ? SessionStatus.State.failed : .connected, lines: ["s-\(number)"])
+        }
+        func lines(_ room: Int) -> [String] {
+            LiveLines.states(sessions, heading: ["all"], overview: ["some"], room: room)
+        }
+        #expect(lines(10) == ["all"] + (1...9).map { "s-\($0)" })
+        #expect(lines(5) == ["some", "s-8", "s-1", "s-2", "… 6 more sessions; holdfastctl top shows all"])
+        #expect(LiveLines.cut(["a", "b", "c"], to: 2) == ["a", "… 2 more lines"])
+        #expect(LiveLines.cut(["a", "b"], to: 2) == ["a", "b"])
+    }
+
     @Test func `a selection below the edge is scrolled to`() {
         var model = TopModel()
         model.take((1...50).map { Self.status("s-\($0)") }, at: Self.time(0))

@@ -96,7 +96,9 @@ actor Daemon {
             storeFailure: await registry.surroundings?.commits.hindrance?.description, netlink: network.counters,
             configurationDirectory: options.configurationDirectory,
             absentSessions: await registry.absentSessions(), metricsFailure: await metricsFailure,
-            missingAccounts: accounts.known.missing(of: await wantedAccounts.named))
+            missingAccounts: accounts.known.missing(of: await wantedAccounts.named),
+            restartNeeded: configuration.durability == durability
+                ? nil : "durability = \"\(configuration.durability.rawValue)\"")
     }
 
     /// Returns the paths of the configuration's files that do not have the contents that were read, and what is wrong with
@@ -157,7 +159,7 @@ actor Daemon {
         }
     }
 
-    /// Sets how much is written to the journal, until the configuration is next read.
+    /// Sets how much is written to the journal, until a reload finds another level in the configuration than before.
     func logLevel(_ name: String?) throws(RPCError) -> DaemonLogLevelMethod.Result {
         if let name {
             guard let level = Logger.Level(rawValue: name) else {
@@ -167,7 +169,11 @@ actor Daemon {
                     hint: didYouMean(nearest(to: name, among: names)) ?? "it is one of \(names.joined(separator: ", "))"
                 )
             }
+            let entry = { [logger] in logger.notice("the log level is \(level.rawValue) from now on") }
+            // Where it is seen if one of the two levels shows it.
+            if level > .notice { entry() }
             JournalLogHandler.setLevel(level)
+            if level <= .notice { entry() }
         }
         return DaemonLogLevelMethod.Result(level: JournalLogHandler.currentLevel.rawValue)
     }
@@ -196,7 +202,8 @@ actor Daemon {
     /// Returns what differs from what is in effect.
     private func changes(to new: DaemonConfiguration) -> [ConfigurationChange] {
         var present = configuration
-        present.durability = durability
+        // The present one is that of the running store. What was reported once is not reported by each later reload.
+        present.durability = new.durability == configuration.durability ? new.durability : durability
         return DaemonConfiguration.changes(from: present, to: new).map { change in
             var change = change
             if change.key == "log.level", options.logLevel != nil { change.overriddenBy = "--log-level" }
@@ -258,15 +265,19 @@ actor Daemon {
             throw .badConfiguration(
                 "the configuration has errors, and the old one stays: \(errors)", hint: "correct it and reload again")
         case .success(let new):
-            if new.durability != durability {
+            if new.durability != durability, new.durability != configuration.durability {
                 logger.warning("a change of durability takes effect when the daemon is restarted")
             }
             let changes = changes(to: new)
+            let old = configuration
             configuration = new
             // Roles at once: ending sessions may take long. Topics once each session has its new configuration.
             accessChanged()
             defer { accessChanged() }
-            if let level = Logger.Level(rawValue: options.logLevel ?? new.logLevel.rawValue) {
+            // A level that was set while the daemon runs stays, unless the file has another one than before.
+            if options.logLevel == nil, new.logLevel != old.logLevel,
+                let level = Logger.Level(rawValue: new.logLevel.rawValue)
+            {
                 JournalLogHandler.setLevel(level)
             }
             await publisher?.apply(new.metrics)

@@ -1,5 +1,6 @@
 import Configuration
 import Glibc
+import Logging
 import MQTT
 import NIOCore
 import Session
@@ -84,6 +85,11 @@ extension SessionDriver {
             (options.dialTimeout, options.handshakeTimeout) = (limit, configuration.timeouts.dial)
         }
         options = surroundings.bound(options, by: configuration.network, of: name)
+        if case .knock = dialed.goal {
+            surroundings.logger.debug("\(name): tries whether \(dialed.address) answers", metadata: metadata)
+        } else {
+            surroundings.logger.debug("\(name): dials \(dialed.address)", metadata: metadata)
+        }
         connections[id] = surroundings.dial(dialed.address, options, tlsContexts, events(of: id))
     }
 
@@ -93,6 +99,9 @@ extension SessionDriver {
 
     func take(_ event: ConnectionEvent, of id: DialID) {
         guard let role = ask({ $0.connections.role(of: id) }) else { return }
+        if surroundings.logger.logLevel <= .debug, let words = event.words {
+            surroundings.logger.debug("\(name): \(words)", metadata: metadata)
+        }
         if case .tlsFilesRejected(let failure) = event {
             if case .knock = role { return }
             log.tlsFilesRejected(failure)

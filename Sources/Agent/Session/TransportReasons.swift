@@ -1,3 +1,4 @@
+import NIOCore
 import Session
 import SessionCore
 import Transport
@@ -22,6 +23,22 @@ extension Reason {
 extension ConnectionEnd {
     fileprivate var retryAfter: Duration? {
         if case .failed(let failure) = self { failure.retryAfter } else { nil }
+    }
+}
+
+extension ConnectionEvent {
+    /// What the journal has of it at the level debug; `nil` for what it does not have.
+    var words: String? {
+        switch self {
+        case .resolving: "looks up the name"
+        case .resolved(let addresses): "will dial \(addresses.map(\.hostAndPort).joined(separator: ", "))"
+        case .reached(let address): "TCP is connected to \(address.hostAndPort)"
+        case .securing(let address): "TCP is connected to \(address.hostAndPort), the TLS handshake begins"
+        case .upgrading: "asks the server for a WebSocket"
+        case .opened(let opened): "connected to \(opened.peerAddress)" + (opened.tlsVersion.map { ", \($0)" } ?? "")
+        case .closed(let end): "the connection has ended: \(Reason(end).message)"
+        case .dialing, .tlsFilesRejected, .received: nil
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 import ArgumentParser
 import ControlAPI
+import Glibc
 import HoldfastClient
 
 struct CheckCommand: AsyncParsableCommand {
@@ -175,26 +176,46 @@ struct PingCommand: AsyncParsableCommand {
         terminal.endWithReader()
         let name: String
         if let session { name = session } else { name = try await onlySession(client) }
-        var wanted = CheckRunMethod.Parameters(session: name, endpoint: endpoint, until: .tcp)
-        var answered = 0
-        var sent = 0
-        while sent < count ?? .max {
-            if sent > 0, let pause = interval.duration { try await Task.sleep(for: pause) }
-            let answer = try await client.callUndecoded(CheckRunMethod.self, wanted, timeout: nil)
-            guard let checked = try decode(CheckRunMethod.Result.self, answer).endpoints.first else { break }
-            // Names are looked up for each ping; the endpoint stays the same.
-            wanted.endpoint = checked.endpoint
-            sent += 1
-            if checked.ok { answered += 1 }
-            if common.json {
-                terminal.print(json: JSONText.value(checked))
-            } else {
-                terminal.print(PingText.line(checked, number: sent))
+        let pings = Task { try await measure(name, client, terminal) }
+        // Control-C ends the measurement, and the summary follows.
+        CaughtSignals.catch([SIGINT])
+        _ = startThread {
+            var caught = pollfd(fd: CaughtSignals.descriptor, events: Int16(POLLIN), revents: 0)
+            while poll(&caught, 1, -1) < 0, errno == EINTR {}
+            pings.cancel()
+        }
+        let summary = try await pings.value
+        if !common.json, let line = summary.line { terminal.print(line) }
+        guard summary.answers.count == summary.sent else {
+            throw CommandFailure(
+                .failed, "\(summary.sent - summary.answers.count) of \(summary.sent) pings were not answered")
+        }
+    }
+
+    /// Returns what was measured until all is done, or the task is cancelled.
+    private func measure(
+        _ session: String, _ client: HoldfastClient, _ terminal: Terminal
+    ) async throws -> PingText.Summary {
+        var wanted = CheckRunMethod.Parameters(session: session, endpoint: endpoint, until: .tcp)
+        var summary = PingText.Summary()
+        do {
+            while summary.sent < count ?? .max {
+                if summary.sent > 0, let pause = interval.duration { try await Task.sleep(for: pause) }
+                let answer = try await client.callUndecoded(CheckRunMethod.self, wanted, timeout: nil)
+                guard let checked = try decode(CheckRunMethod.Result.self, answer).endpoints.first else { break }
+                // Names are looked up for each ping; the endpoint stays the same.
+                wanted.endpoint = checked.endpoint
+                summary.take(checked)
+                if common.json {
+                    terminal.print(json: JSONText.value(checked))
+                } else {
+                    terminal.print(PingText.line(checked, number: summary.sent))
+                }
             }
+        } catch {
+            guard Task.isCancelled else { throw error }
         }
-        guard answered == sent else {
-            throw CommandFailure(.failed, "\(sent - answered) of \(sent) pings were not answered")
-        }
+        return summary
     }
 
     private func onlySession(_ client: HoldfastClient) async throws -> String {
@@ -212,6 +233,28 @@ struct PingCommand: AsyncParsableCommand {
 
 /// `ping` in words.
 enum PingText {
+    /// What is said at the end.
+    struct Summary {
+        private(set) var sent = 0
+        /// The round trips, in seconds.
+        private(set) var answers: [Double] = []
+
+        mutating func take(_ checked: CheckedEndpoint) {
+            sent += 1
+            if checked.ok, let last = checked.steps.last { answers.append(last.duration) }
+        }
+
+        /// `nil` if there was no ping.
+        var line: String? {
+            guard sent > 0 else { return nil }
+            let count = "\(sent) sent, \(answers.count) answered"
+            guard let shortest = answers.min(), let longest = answers.max() else { return count }
+            let average = answers.reduce(0, +) / Double(answers.count)
+            let times = [shortest, average, longest].map { TimeText.duration($0) }
+            return "\(count); min \(times[0]), average \(times[1]), max \(times[2])"
+        }
+    }
+
     static func line(_ checked: CheckedEndpoint, number: Int) -> String {
         let start = "\(number): \(checked.endpoint)"
         guard let last = checked.steps.last else { return printable("\(start): there was nothing to try") }

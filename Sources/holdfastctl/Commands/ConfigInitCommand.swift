@@ -22,7 +22,7 @@ extension ConfigCommand {
             help: ArgumentHelp(
                 "The server, for example mqtts://broker.example:8883; may be repeated.", valueName: "url"))
         var endpoint: [String] = []
-        @Option(help: "The user name at the server.") var user: String?
+        @Option(help: "The user of the session; with a password, also the user name at the server.") var user: String?
         @Option(
             help: ArgumentHelp(
                 "Where to find the password: file:PATH, credential:NAME or exec:COMMAND.", valueName: "reference"))

@@ -8,8 +8,8 @@ struct LogCommand: AsyncParsableCommand {
         commandName: "log",
         abstract: "Show the daemon's journal entries, or show or set its log level.",
         discussion: """
-            --level takes effect at once and lasts until the daemon is restarted or reads its configuration again; [log] \
-            in holdfast.toml sets it permanently.
+            --level takes effect at once and lasts until the daemon is restarted, or [log] in holdfast.toml is changed, \
+            which sets it permanently. debug also shows what each attempt does: addresses, TLS and how it ends.
             """)
 
     @OptionGroup var common: CommonOptions

@@ -61,14 +61,17 @@ struct HistoryCommand: AsyncParsableCommand {
         }
     }
 
-    /// Returns what the command prints.
+    /// Returns what the command prints, but with all outages, the newest first.
     func lines(_ client: HoldfastClient, _ terminal: Terminal) async throws -> [String] {
         let times = Terminal.times()
         let start = since.start(before: times.now)
         let answer = try await client.callUndecoded(
             SessionHistoryMethod.self, .init(session: session, since: start, limit: limit),
             timeout: CommonOptions.answerTimeout)
-        return text(try await timeline(of: answer, from: start, to: times.now, client), terminal, times).lines
+        var text = text(try await timeline(of: answer, from: start, to: times.now, client), terminal, times)
+        text.isNewestFirst = true
+        text.maximumOutages = .max
+        return text.lines
     }
 
     private func timeline(

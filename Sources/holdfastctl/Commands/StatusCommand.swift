@@ -70,14 +70,14 @@ struct StatusCommand: AsyncParsableCommand {
     private func followInPlace(_ client: HoldfastClient, _ terminal: Terminal) async throws {
         var view = LiveLines(terminal)
         // What is wrong at the start ends the command; later, the daemon may come back.
-        view.show(try await present(client, terminal))
+        view.show(try await present(client, terminal, room: view.room))
         for await input in LiveInputs.stream(client, session: session, readsKeys: false) {
             if case .detached(let sentence) = input {
                 view.show(Self.waiting(sentence, terminal))
                 continue
             }
             do throws(ClientError) {
-                view.show(try await present(client, terminal))
+                view.show(try await present(client, terminal, room: view.room))
             } catch {
                 guard error.isAbsence else { throw error }
                 view.show(Self.waiting("\(error)", terminal))
@@ -85,10 +85,12 @@ struct StatusCommand: AsyncParsableCommand {
         }
     }
 
-    private func present(_ client: HoldfastClient, _ terminal: Terminal) async throws(ClientError) -> [String] {
+    private func present(
+        _ client: HoldfastClient, _ terminal: Terminal, room: Int
+    ) async throws(ClientError) -> [String] {
         let sessions = try await statuses(client)
         return Self.lines(
-            sessions, times: Terminal.times(isAbsolute: verbose), verbose: verbose, width: terminal.wrap,
+            sessions, times: Terminal.times(isAbsolute: verbose), verbose: verbose, width: terminal.wrap, room: room,
             creation: common.creation, marked: terminal.marked)
     }
 
@@ -105,20 +107,21 @@ struct StatusCommand: AsyncParsableCommand {
         ]
     }
 
+    /// - Parameter room: how many lines there may be.
     static func lines(
-        _ sessions: [SessionStatus], times: TimeText, verbose: Bool, width: Int? = nil,
+        _ sessions: [SessionStatus], times: TimeText, verbose: Bool, width: Int? = nil, room: Int = .max,
         creation: String, marked: (String, SessionStatus.State) -> String
     ) -> [String] {
-        var lines: [String] = []
-        if sessions.count != 1 {
-            lines += Columns.wrapped(StatusText.overview(of: sessions, creation: creation), to: width, indent: 2)
-        }
-        for status in sessions {
+        let overview =
+            sessions.count == 1
+            ? [] : Columns.wrapped(StatusText.overview(of: sessions, creation: creation), to: width, indent: 2)
+        let states = sessions.map { status in
             let sentence = marked(StatusText.sentence(for: status, times: times), status.state)
-            lines += Columns.wrapped(sentence, to: width, indent: 2)
-            if sessions.count == 1 || verbose { lines += StatusDetails.lines(for: status, times: times, width: width) }
+            let details =
+                sessions.count == 1 || verbose ? StatusDetails.lines(for: status, times: times, width: width) : []
+            return (status.state, Columns.wrapped(sentence, to: width, indent: 2) + details)
         }
-        return lines
+        return LiveLines.states(states, heading: overview, overview: overview, room: room)
     }
 
     /// Returns what `--check` ends with. The sentences have already been printed.

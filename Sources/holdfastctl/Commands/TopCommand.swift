@@ -36,16 +36,17 @@ struct TopCommand: AsyncParsableCommand {
         var model = TopModel()
         model.creation = common.creation
         model.take(first, at: Terminal.times().now)
-        var history: [String]?
+        var history: ScrolledLines?
         Self.draw(model, history, terminal, screen)
         for await input in LiveInputs.stream(client, readsKeys: true) {
             switch input {
-            case .key where history != nil: history = nil
+            case .key(let key) where history != nil:
+                if history?.press(key, height: terminal.height) != true { history = nil }
             case .key(let key):
                 guard let request = model.press(key) else { break }
                 if request == .quit { return }
                 if case .history(let session) = request {
-                    history = await Self.history(of: session, client, terminal, &model)
+                    history = await Self.history(of: session, client, terminal, &model).map { ScrolledLines($0) }
                 } else {
                     model.message = await Self.carryOut(request, client)
                 }
@@ -65,12 +66,10 @@ struct TopCommand: AsyncParsableCommand {
     }
 
     private static func draw(
-        _ model: TopModel, _ history: [String]?, _ terminal: Terminal, _ screen: borrowing FullScreen
+        _ model: TopModel, _ history: ScrolledLines?, _ terminal: Terminal, _ screen: borrowing FullScreen
     ) {
         if let history {
-            // On a small screen, the line about the key matters more than the end of the list.
-            let room = max(terminal.height - 2, 0)
-            screen.show(history.prefix(room) + (terminal.height > 2 ? [""] : []) + ["Press any key to go back."])
+            screen.show(history.shown(height: terminal.height))
         } else {
             screen.show(
                 model.lines(

@@ -145,8 +145,14 @@ private actor WatchView {
 
     func draw(below passed: [String] = []) {
         let times = Terminal.times()
-        let states = shown.map { terminal.marked(StatusText.sentence(for: $0, times: times), $0.state) }
-        view.show(states.isEmpty ? [] : [""] + states, below: passed)
+        let states = shown.map { status in
+            (status.state, [terminal.marked(StatusText.sentence(for: status, times: times), status.state)])
+        }
+        // The other half is for the events.
+        let lines = LiveLines.states(
+            states, heading: [""], overview: ["", StatusText.overview(of: shown, creation: "")],
+            room: max(view.room / 2, 4))
+        view.show(states.isEmpty ? [] : lines, below: passed)
     }
 }
 

@@ -124,12 +124,45 @@ struct LiveLines {
         self.terminal = terminal
     }
 
+    /// How many lines can be drawn.
+    var room: Int { max(terminal.height - 1, 1) }
+
+    /// Returns the first lines, and how many more there are.
+    static func cut(_ lines: [String], to room: Int) -> [String] {
+        guard lines.count > room else { return lines }
+        let count = lines.count - (room - 1)
+        return lines.prefix(room - 1) + ["… \(count) more line\(count == 1 ? "" : "s")"]
+    }
+
+    /// Returns as much about sessions as there is room for. If that is not all, those come first that are not connected.
+    ///
+    /// - Parameters:
+    ///   - heading: comes before all of them.
+    ///   - overview: comes first if there is not enough room for all.
+    ///   - room: in lines.
+    static func states(
+        _ sessions: [(state: SessionStatus.State, lines: [String])], heading: [String], overview: [String], room: Int
+    ) -> [String] {
+        let all = heading + sessions.flatMap(\.lines)
+        guard all.count > room, sessions.count > 1 else { return all }
+        var shown = overview
+        let ordered = sessions.filter { $0.state != .connected } + sessions.filter { $0.state == .connected }
+        var left = ordered[...]
+        // The last line says how many are missing.
+        while let next = left.first, shown.count + next.lines.count < room {
+            shown += next.lines
+            left.removeFirst()
+        }
+        let count = left.count == 1 ? "1 more session" : "\(left.count) more sessions"
+        return shown + ["… \(count); holdfastctl top shows all"]
+    }
+
     /// - Parameters:
     ///   - lines: safe for a terminal. Each is cut to the terminal's width, and their number to its height.
     ///   - passed: lines to print above them, which are not redrawn.
     mutating func show(_ lines: [String], below passed: [String] = []) {
-        let (width, height) = (terminal.width, terminal.height)
-        let shown = lines.prefix(max(height - 1, 1)).map { Terminal.fitted($0, to: width) }
+        let width = terminal.width
+        let shown = Self.cut(lines, to: room).map { Terminal.fitted($0, to: width) }
         // If the terminal has become narrower, a line that was drawn may now take several rows.
         let rows = drawn.reduce(0) { $0 + max(1, ($1 + width - 1) / width) }
         let home = rows > 0 ? "\u{1B}[\(rows)F" : ""

@@ -178,3 +178,38 @@ struct TopModel {
         return String(repeating: " ", count: max(samples - values.count, 0)) + String(drawn)
     }
 }
+
+/// Lines of which a screen shows a part, above a line that says which keys there are.
+struct ScrolledLines: Equatable {
+    var lines: [String]
+    /// The index of the first line that is shown.
+    private var first = 0
+
+    init(_ lines: [String]) { self.lines = lines }
+
+    /// On a small screen, the line about the keys matters more than the last of the others.
+    private func room(_ height: Int) -> Int { max(height - 2, 0) }
+
+    /// - Returns: whether the key scrolls.
+    mutating func press(_ key: LiveKey, height: Int) -> Bool {
+        let step: Int
+        switch key {
+        case .up, .letter("k"): step = -1
+        case .down, .letter("j"): step = 1
+        default: return false
+        }
+        first = max(0, min(first + step, lines.count - room(height)))
+        return true
+    }
+
+    func shown(height: Int) -> [String] {
+        let room = room(height)
+        let start = max(0, min(first, lines.count - room))
+        let shown = lines.dropFirst(start).prefix(room)
+        let last =
+            lines.count > room && room > 0
+            ? "↑↓ scroll (\(start + 1) to \(start + shown.count) of \(lines.count) lines); any other key goes back"
+            : "Press any key to go back."
+        return shown + (height > 2 ? [""] : []) + [last]
+    }
+}

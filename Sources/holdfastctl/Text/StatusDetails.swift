@@ -13,8 +13,11 @@ enum StatusDetails {
         if let reason = status.reason {
             let code = reason.serverCode.map { ", server code \(serverCode($0))" } ?? ""
             let terminal = reason.terminal ? ", terminal" : ""
-            rows.append(("Reason", "\(reason.code) (\(reason.group)\(code)\(terminal)): \(reason.message)"))
-            if let hint = reason.hint { rows.append(("Hint", hint)) }
+            // The reason of the present state is in the past once the session is connected: it is no fault.
+            let isUp = status.state == .connected
+            rows.append(
+                (isUp ? "After" : "Reason", "\(reason.code) (\(reason.group)\(code)\(terminal)): \(reason.message)"))
+            if let hint = reason.hint, !isUp { rows.append(("Hint", hint)) }
         }
         if let error = status.configurationError { rows.append(("File", "not read: \(error)")) }
         if let error = status.tlsFilesError {
@@ -156,7 +159,8 @@ enum StatusDetails {
                     status.path?.interface ?? "-", status.rtt.map { TimeText.duration($0) } ?? "-",
                     (status.outbox.unknown == nil ? "\(status.outbox.queued + status.outbox.inFlight)" : "?")
                         + quarantined,
-                    status.reason?.code ?? "-",
+                    // Why it was not connected before is no fault of a connected session.
+                    status.state == .connected ? "-" : status.reason?.code ?? "-",
                     status.endpoint ?? "-",
                 ]
             }, width: width, marks: isColoured ? sessions.map { Terminal.colour($0.state) } : nil)

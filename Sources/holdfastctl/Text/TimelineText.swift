@@ -26,6 +26,8 @@ struct TimelineText {
     var offset: Int64
     /// At most this many outages are listed: the newest ones.
     var maximumOutages = Int.max
+    /// Whether the newest outage comes first, because the end may be out of sight.
+    var isNewestFirst = false
 
     private var nameWidth: Int {
         let widest = timeline.rows.map { printable($0.session).columns }.max() ?? 0
@@ -138,8 +140,10 @@ struct TimelineText {
         let heading =
             outages.count > maximumOutages
             ? "The last \(maximumOutages) of \(outages.count) outages (holdfastctl history | less shows all):"
-            : outages.count == 1 ? "1 outage:" : "\(outages.count) outages:"
-        return lines + wrapped(heading) + table(outages.suffix(maximumOutages), "END")
+            : outages.count == 1
+                ? "1 outage:" : "\(outages.count) outages\(isNewestFirst ? ", the newest first" : ""):"
+        let listed = outages.suffix(maximumOutages)
+        return lines + wrapped(heading) + table(isNewestFirst ? listed.reversed() : Array(listed), "END")
     }
 
     /// - Parameter ending: the heading of the column that says how each ended.

@@ -67,10 +67,13 @@ struct ReloadTests {
 
     @Test func `a change of durability counts from what the store was opened with`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
-            for (written, expected) in [("full", ["\"normal\"", "\"full\""]), ("normal", [])] {
+            let steps = [("full", ["\"normal\"", "\"full\""]), ("full", []), ("normal", [])]
+            for (written, expected) in steps {
                 try daemon.directory.write("holdfast.toml", "durability = \"\(written)\"\n")
                 let changes = try await peer.call("daemon.reload")["changes"]?.elements ?? []
                 #expect(changes.flatMap { [$0["from"], $0["to"]] } == expected.map { JSONValue.string($0) })
+                let needed = try await peer.call("daemon.status")["restartNeeded"]
+                #expect(needed == (written == "full" ? "durability = \"full\"" : .null))
             }
             #expect(daemon.log.lines.count { $0.message.hasPrefix("a change of durability takes effect") } == 1)
         }

@@ -206,7 +206,9 @@ class Client:
                             await connection.request(
                                 "message.ack", {"subscription": subscription, "id": parameters["id"]})
                         except Error as error:
-                            raise ConsumerEnded(ended) if error.code == "unknown-subscription" else error
+                            # The feed says next how the subscription has ended.
+                            if error.code != "unknown-subscription":
+                                raise
                 finally:
                     connection.leave("subscription", subscription)
             except NotRunning as error:

@@ -185,7 +185,8 @@ public actor NetworkWatcher {
             observe(addresses, port, origin, for: target.session), isUnresolved: addresses.isEmpty)
         var watch = Watched(addresses: addresses, port: port, origin: origin, classifier: classifier)
         if classifier.current.path?.staysHere == true {
-            watch.beyond = PathClassifier(observe([], nil, .name, for: target.session), isUnresolved: true)
+            watch.beyond = PathClassifier(
+                Self.beyond(observe([], nil, .name, for: target.session)), isUnresolved: true)
         }
         if sockets?.lookup.takeFailure() == true { lookLater() }
         if watched.updateValue(watch, forKey: target) == nil { targets[target.session, default: []].append(target) }
@@ -239,11 +240,11 @@ public actor NetworkWatcher {
         guard state == .running else { return }
         let time = now()
         for (target, watched) in watched.sorted(by: { $0.key < $1.key }) where watched.origin != .literal {
-            let path = watched.classifier.current.path
+            let current = watched.classifier.current
             report(
                 PathChange(
-                    target: target, pathClass: .maybe, from: path, to: path,
-                    excluded: watched.classifier.current.excluded, receivedAt: time))
+                    target: target, pathClass: .maybe, from: current.path, to: current.path,
+                    excluded: current.excluded, hasDetour: current.hasDetour, receivedAt: time))
         }
     }
 
@@ -391,9 +392,16 @@ public actor NetworkWatcher {
         guard watched[target]?.beyond != nil, let observation = answer([], nil, .name, for: target.session) else {
             return .none
         }
-        let pathClass = watched[target]?.beyond?.handle(observation, oldSourceRemains: { _ in true }, at: now())
+        let pathClass = watched[target]?.beyond?.handle(
+            Self.beyond(observation), oldSourceRemains: { _ in true }, at: now())
         // It is for whatever listens there to find out that the network is gone.
         return pathClass == .lost ? .none : pathClass ?? .none
+    }
+
+    /// Returns what was seen of the default routes without the networks that the host itself is in: those lead nowhere from
+    /// a proxy on this host.
+    private static func beyond(_ observation: PathClassifier.Observation) -> PathClassifier.Observation {
+        observation.path?.isToNeighbours == true ? PathClassifier.Observation() : observation
     }
 
     private func lookLater() {

@@ -458,7 +458,14 @@ extension SessionMachine {
     private func givenUp(_ trying: Trying) -> Reason {
         let limit = policy.giveUpAfter.map { "within \($0.components.seconds) s, as give-up-after says" } ?? ""
         // The limit may be over before the first attempt is.
-        let last = trying.lastFailure ?? trying.unfinished.map { Reason(timeout(of: $0)) }
+        let last =
+            trying.lastFailure
+            ?? trying.unfinished.map { phase in
+                guard let limit = policy.giveUpAfter, trying.credential.wait != nil else {
+                    return Reason(timeout(of: phase))
+                }
+                return trying.credential.timeout(after: limit)
+            }
         let failure =
             last.map { "; the last failure: \($0.message)" }
             ?? (trying.outage == nil ? "" : "; it was lost because \(trying.cause.message)")

@@ -270,8 +270,9 @@ extension ControlConnection {
             guard ![.all(.queued), .all(.everything)].contains(parameters.selection) else {
                 throw .invalidParameters("all must be quarantined: the queued messages are sent without a retry")
             }
-            // A session that does not run has no rights to narrow.
             let driver = try? await registry.driver(parameters.session)
+            // Without its configuration, nothing says what others may publish.
+            if driver == nil { try demand(.control, for: MessageQueueRetryMethod.name) }
             let own: TopicRights = if let driver { rights(in: driver) } else { .all }
             return try await registry.queueRetry(parameters, by: own)
         case MessageQueueDropMethod.name:

@@ -85,6 +85,14 @@ actor Daemon {
         }
     }
 
+    /// Returns the users and groups that the files name and that do not exist. Those that did not are looked up again.
+    private func missingAccounts() async -> [String] {
+        let named = await wantedAccounts.named
+        if accounts.known.missing(of: named).isEmpty { return [] }
+        await refreshAccounts()
+        return accounts.known.missing(of: named)
+    }
+
     // MARK: What the control socket asks
 
     func status() async -> DaemonStatus {
@@ -96,7 +104,7 @@ actor Daemon {
             storeFailure: await registry.surroundings?.commits.hindrance?.description, netlink: network.counters,
             configurationDirectory: options.configurationDirectory,
             absentSessions: await registry.absentSessions(), metricsFailure: await metricsFailure,
-            missingAccounts: accounts.known.missing(of: await wantedAccounts.named),
+            missingAccounts: await missingAccounts(),
             restartNeeded: configuration.durability == durability
                 ? nil : "durability = \"\(configuration.durability.rawValue)\"")
     }

@@ -61,15 +61,22 @@ extension CommonOptions {
         if let failure = await otherDirectory(than: place) { throw failure }
     }
 
-    /// Says so if the daemon reads another directory. A daemon that does not run is not started for that.
+    /// Says so if the daemon reads another directory. A daemon that does not run is not started for that, and one that does
+    /// not answer within a second is not waited for.
     func tellDirectory(_ place: ConfigCommand.Place) async {
-        guard !ServiceUnit.isStopped, let failure = await otherDirectory(than: place) else { return }
+        let isStandard = (socket ?? HoldfastClient.defaultSocket) == SocketAdvice.standardPath
+        guard place.configDirectory == ConfigCommand.Place.standard, !(isStandard && ServiceUnit.isStopped),
+            let failure = await otherDirectory(than: place, within: .seconds(1))
+        else { return }
         complain(Complaint(notice: [failure.sentence, failure.advice].compactMap(\.self).joined(separator: "; ")))
     }
 
-    private func otherDirectory(than place: ConfigCommand.Place) async -> CommandFailure? {
+    private func otherDirectory(
+        than place: ConfigCommand.Place, within limit: Duration? = nil
+    ) async -> CommandFailure? {
         guard place.configDirectory == ConfigCommand.Place.standard,
-            let status = try? await client().call(DaemonStatusMethod.self, .init(), timeout: Self.viewTimeout),
+            let status = try? await client(patience: limit).call(
+                DaemonStatusMethod.self, .init(), timeout: limit ?? Self.viewTimeout),
             let directory = status.configurationDirectory,
             Folder.resolved(directory) != Folder.resolved(place.configDirectory)
         else { return nil }

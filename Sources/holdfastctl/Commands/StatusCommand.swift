@@ -166,7 +166,9 @@ private struct StatusFollower {
     var changes = StatusChanges()
 
     mutating func run(_ session: String?) async throws {
+        var removal = RemovalCheck(session: session)
         for try await element in try await client.watch(session: session) {
+            try removal.check(element)
             switch element {
             case .snapshot(let result):
                 for status in result.snapshot.sessions { show(status) }
@@ -174,7 +176,6 @@ private struct StatusFollower {
                 guard event.changesStates, let name = event.session else { continue }
                 if event.event == .sessionRemoved {
                     common.complain(Complaint(notice: "\(name) was removed from the configuration"))
-                    try element.checkRemoval(of: session)
                 } else {
                     try await ask(name)
                 }

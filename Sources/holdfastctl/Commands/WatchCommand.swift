@@ -26,6 +26,7 @@ struct WatchCommand: AsyncParsableCommand {
         let watch = try await client.watch(session: session, since: since)
         if terminal.canDraw, !common.json { return try await draw(watch, client, on: terminal) }
         var text = WatchText()
+        var removal = RemovalCheck(session: session)
         for try await element in watch {
             if case .detached(let error) = element {
                 common.complain(Complaint(detached: error))
@@ -34,7 +35,7 @@ struct WatchCommand: AsyncParsableCommand {
             } else {
                 for line in text.lines(element, terminal) { terminal.print(line) }
             }
-            try element.checkRemoval(of: session)
+            try removal.check(element)
         }
     }
 
@@ -43,9 +44,10 @@ struct WatchCommand: AsyncParsableCommand {
         try await withThrowingTaskGroup(of: Void.self) { group in
             // While the terminal is stopped (Control-S), nothing is taken from the watch, whose buffer is bounded.
             group.addTask {
+                var removal = RemovalCheck(session: session)
                 for try await element in watch {
                     await view.take(element)
-                    try element.checkRemoval(of: session)
+                    try removal.check(element)
                 }
             }
             group.addTask {
@@ -70,12 +72,26 @@ struct WatchCommand: AsyncParsableCommand {
     }
 }
 
-extension SessionWatch.Element {
+/// Notices the end of what a watch of one session can tell.
+struct RemovalCheck {
+    let session: String?
+    /// The last event that the newest snapshot contains: the session may have come back since.
+    private var sequence = Int64.min
+
+    init(session: String?) { self.session = session }
+
     /// - Throws: when the session was removed from the configuration, after which nothing is to be expected.
-    func checkRemoval(of session: String?) throws(ClientError) {
-        guard let session, case .event(let event) = self, event.event == .sessionRemoved, event.session == session
-        else { return }
-        throw .refused(.sessionRemoved(session))
+    mutating func check(_ element: SessionWatch.Element) throws(ClientError) {
+        switch element {
+        case .snapshot(let result):
+            sequence = result.sequence
+        case .event(let event):
+            guard let session, event.event == .sessionRemoved, event.session == session, event.sequence > sequence
+            else { return }
+            throw .refused(.sessionRemoved(session))
+        case .detached, .dropped:
+            break
+        }
     }
 }
 

@@ -163,6 +163,6 @@ enum StatusDetails {
                     status.state == .connected ? "-" : status.reason?.code ?? "-",
                     status.endpoint ?? "-",
                 ]
-            }, width: width, marks: isColoured ? sessions.map { Terminal.colour($0.state) } : nil)
+            }, width: width, marks: isColoured ? sessions.map { Terminal.colour($0.state) } : nil, isLineEach: true)
     }
 }

@@ -40,12 +40,13 @@ extension HoldfastClient {
     /// Calls a method several times. The requests are written in this order, without waiting for answers in between.
     ///
     /// - Parameter timeout: how long to wait for each answer; `nil`: as long as the connection lasts.
-    /// - Parameter answered: called on the client's event loop whenever a call has a result, with the call's index.
+    /// - Parameter answered: called on the client's event loop whenever a call has a result, with the call's index and
+    ///   whether it succeeded.
     /// - Returns: one result for each call, in the same order.
     /// - Throws: when the daemon cannot be reached; then nothing was sent.
     public func callInOrder<Method: ControlMethod>(
         _ method: Method.Type, _ parameters: [Method.Parameters], timeout: Duration? = nil,
-        answered: (@Sendable (Int) -> Void)? = nil
+        answered: (@Sendable (Int, Bool) -> Void)? = nil
     ) async throws(ClientError) -> [Result<Method.Result, ClientError>] {
         try await attach()
         guard !parameters.isEmpty else { return [] }
@@ -154,7 +155,7 @@ extension HoldfastClient {
         case .member(let group, let index):
             groups[group]?.answers[index] = answer
             groups[group]?.missing -= 1
-            groups[group]?.answered?(index)
+            groups[group]?.answered?(index, (try? answer.get()) != nil)
             if let complete = groups[group], complete.missing == 0 {
                 groups[group] = nil
                 complete.continuation.resume(returning: complete.answers)

@@ -55,7 +55,7 @@ public actor HoldfastClient {
         var answers: [Answer?]
         var missing: Int
         var continuation: CheckedContinuation<[Answer?], Never>
-        var answered: (@Sendable (Int) -> Void)?
+        var answered: (@Sendable (Int, Bool) -> Void)?
     }
 
     enum Pending {

@@ -391,6 +391,25 @@ struct WatchTextTests {
         #expect(text.line(event(3), offset: 0).hasSuffix("connecting → connected (before the states above)"))
         #expect(text.line(event(4), offset: 0).hasSuffix("connecting → connected"))
     }
+
+    @Test func `a removal from before the snapshot ends no watch, and a later one only that of the session`() throws {
+        func removed(_ sequence: Int64) -> SessionWatch.Element {
+            .event(
+                SessionEvent(
+                    watch: .init(rawValue: "w1"), sequence: sequence, time: Timestamp(rawValue: 0), session: "main",
+                    event: .sessionRemoved))
+        }
+        let snapshot = SessionWatchMethod.Result(
+            watch: .init(rawValue: "w1"), snapshot: .init(sessions: []), sequence: 3)
+        for (session, isEnd) in [("main", true), ("other", false), (nil, false)] {
+            var removal = RemovalCheck(session: session)
+            try removal.check(.snapshot(snapshot))
+            try removal.check(removed(3))
+            var isEnded = false
+            do { try removal.check(removed(4)) } catch { isEnded = true }
+            #expect(isEnded == isEnd, "\(session ?? "all")")
+        }
+    }
 }
 
 struct HistoryRowTests {

@@ -509,17 +509,21 @@ struct NetworkWatcherTests {
 
     // MARK: Targets on this host
 
-    @Test func `what listens on this host may be a proxy, which needs the network`() async throws {
+    /// - Parameter staysAmongNeighbours: whether the host loses only the way to other networks.
+    @Test(arguments: [false, true])
+    func `what listens on this host may be a proxy, which needs the network`(staysAmongNeighbours: Bool) async throws {
         try await NetworkLab.run { lab in
             let local = ["127.0.0.1"].compactMap { IPAddress($0) }
             try await lab.host.ip("addr flush dev up1", "link set lo up")
+            if staysAmongNeighbours { try await lab.host.ip("addr add 10.9.1.1/24 dev up1") }
             var (watcher, changes, paths) = try await lab.watcher(targets: [Self.target: local])
             let path = try #require(paths[Self.target] ?? nil)
             #expect(path.staysHere && path.type == .loopback)
             // Nothing is reported of the loss.
-            try await lab.host.ip("addr flush dev up0")
+            try await lab.host.ip(staysAmongNeighbours ? "route del default" : "addr flush dev up0")
             try await until("the loss is noticed") { await watcher.snapshot().counters.changes[.none, default: 0] > 0 }
-            try await lab.host.ip("addr add 10.9.0.1/24 dev up0", "route add default via 10.9.0.254")
+            if !staysAmongNeighbours { try await lab.host.ip("addr add 10.9.0.1/24 dev up0") }
+            try await lab.host.ip("route add default via 10.9.0.254")
             let back = try await changes.next()
             #expect([.gained, .returned].contains(back.pathClass) && back.from == path && back.to == path)
             await watcher.stop()

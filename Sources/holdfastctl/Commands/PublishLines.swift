@@ -89,7 +89,7 @@ struct PublishLines: Sendable {
                     lines = lines.dropFirst(messages.count)
                     let results = try await client.callInOrder(
                         MessagePublishMethod.self, messages, timeout: timeout
-                    ) { progress.answered(lengths[$0]) }
+                    ) { progress.answered(lengths[$0], isSuccess: $1) }
                     for result in results { tally.take(result) }
                     (terminal.done, terminal.rest) = (tally.sentence, tally.remainder)
                     for case .success(let answer) in results where json { terminal.print(json: JSONText.value(answer)) }
@@ -341,8 +341,8 @@ private final class LineProgress: Sendable {
     }
 
     /// - Parameter length: that of the line, with its newline.
-    func answered(_ length: Int) {
-        count.add(1, ordering: .relaxed)
+    func answered(_ length: Int, isSuccess: Bool) {
+        if isSuccess { count.add(1, ordering: .relaxed) }
         bytes.add(length, ordering: .relaxed)
     }
 

@@ -144,6 +144,7 @@ extension ControlConnection {
             _ = try take(DaemonStatusMethod.self, parameters)
             var status = await daemon.status()
             (status.changedFiles, status.configurationError) = await daemon.changedFiles()
+            status.missingAccounts = await daemon.missingAccounts()
             return status
         case DaemonClientsMethod.name:
             _ = try take(DaemonClientsMethod.self, parameters)

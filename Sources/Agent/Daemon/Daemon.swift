@@ -86,7 +86,7 @@ actor Daemon {
     }
 
     /// Returns the users and groups that the files name and that do not exist. Those that did not are looked up again.
-    private func missingAccounts() async -> [String] {
+    func missingAccounts() async -> [String] {
         let named = await wantedAccounts.named
         if accounts.known.missing(of: named).isEmpty { return [] }
         await refreshAccounts()
@@ -104,7 +104,6 @@ actor Daemon {
             storeFailure: await registry.surroundings?.commits.hindrance?.description, netlink: network.counters,
             configurationDirectory: options.configurationDirectory,
             absentSessions: await registry.absentSessions(), metricsFailure: await metricsFailure,
-            missingAccounts: await missingAccounts(),
             restartNeeded: configuration.durability == durability
                 ? nil : "durability = \"\(configuration.durability.rawValue)\"")
     }

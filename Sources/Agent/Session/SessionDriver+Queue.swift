@@ -51,7 +51,7 @@ extension SessionDriver {
         try checkRunning()
         await queueTurn()
         defer { run(.endQueue) }
-        let choice = try await chosen(wanted.selection, isRetry: true)
+        let choice = try await chosen(wanted.selection, isRetry: true, by: rights)
         var result = MessageQueueRetryMethod.Result(retried: [], skipped: choice.skipped, more: choice.more)
         for summary in choice.messages {
             guard rights.permitRetry(of: summary.topic, { try? session.resolve($0) }) else {
@@ -105,20 +105,41 @@ extension SessionDriver {
 
     /// Returns the messages that a call decides about, as they are when the caller gets them.
     private func chosen(
-        _ selection: MessageSelection, isRetry: Bool = false
+        _ selection: MessageSelection, isRetry: Bool = false, by rights: TopicRights = .all
     ) async throws(RPCError) -> Session.MessageChoice {
         while true {
             try checkRunning()
             let version = session.mqtt.queueVersion
             // Do not decide anything that cannot be made durable, since a restart would undo it.
             try await everythingDurable("the decision")
-            let found = try await surroundings.readOutbox(of: name) { store throws(StoreError) in
-                try await store.summaries(self.name, chosenBy: selection)
-            }
+            let found = try await found(selection, by: rights)
             try checkRunning()
             checkClock()
             if version == session.mqtt.queueVersion { return .init(selection, found: found, isRetry: isRetry) }
         }
+    }
+
+    /// Of all messages, only those whose topics the caller may publish to: others must not hide what is behind them.
+    private func found(
+        _ selection: MessageSelection, by rights: TopicRights
+    ) async throws(RPCError) -> [StoredMessageSummary] {
+        guard case .all = selection, rights.publish != nil else {
+            return try await surroundings.readOutbox(of: name) { store throws(StoreError) in
+                try await store.summaries(self.name, chosenBy: selection)
+            }
+        }
+        let maximum = Session.MessageChoice.maximum
+        var (permitted, after) = ([StoredMessageSummary](), MessageSequence.zero)
+        while permitted.count <= maximum {
+            let start = after
+            let page = try await surroundings.readOutbox(of: name) { store throws(StoreError) in
+                try await store.summaries(self.name, .quarantined, after: start, limit: maximum)
+            }
+            guard let last = page.last else { break }
+            permitted += page.filter { rights.permitRetry(of: $0.topic) { try? session.resolve($0) } }
+            after = last.sequence
+        }
+        return Array(permitted.prefix(maximum + 1))
     }
 }
 

@@ -443,7 +443,7 @@ struct ControlMethodsTests {
             #expect(members(all, "retried", "id").count == 2, "\(all)")
             #expect(members(all, "skipped", "code").isEmpty && all["more"] == .bool(false), "\(all)")
             let left = try await root.call("message.queue.list", #"{"session":"main","state":"quarantined"}"#)
-            guard case .integer(let id)? = members(left, "messages", "id").first else {
+            guard case .integer(let id)? = members(left, "messages", "id").first ?? nil else {
                 Issue.record("no message is left: \(left)")
                 return
             }

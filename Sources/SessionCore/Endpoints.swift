@@ -60,6 +60,13 @@ struct Endpoints: Sendable {
                 + "ignore_routes_with_linkdown in the kernel's ip-sysctl): \(reason.message)")
     }
 
+    /// Returns why an attempt without a path failed. The server is not to blame for that.
+    func explainedByNoPath(_ reason: Reason) -> Reason {
+        guard [.unreachable, .dialTimeout, .dnsFailed].contains(reason.code) else { return reason }
+        let noPath = Reason(.noPath)
+        return Reason(noPath.code, "\(noPath.message): \(reason.message)")
+    }
+
     /// Notes whether the kernel may find a path to an endpoint that has none.
     mutating func setDetour(_ exists: Bool, to endpoint: EndpointIndex) {
         precondition(paths.indices.contains(endpoint.rawValue), "paths change only for the session's own endpoints")

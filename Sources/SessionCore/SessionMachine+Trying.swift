@@ -309,7 +309,7 @@ extension SessionMachine {
         let next = pacing.next(
             after: ending, patience: patience, within: longest, hasPath: endpoints.hasPath, at: now)
         guard endpoints.hasPath else {
-            waitForNetwork(trying, because: ending.reason, at: now)
+            waitForNetwork(trying, because: endpoints.explainedByNoPath(ending.reason), at: now)
             return
         }
         reason = endpoints.explainedByCarrier(ending.reason)

@@ -37,6 +37,9 @@ struct TopicRights {
         }
     }
 
+    /// Whether there are topics that it may not publish to.
+    var narrowsPublishing: Bool { publish != nil }
+
     /// Whether a message that was accepted from any program may be sent again.
     ///
     /// - Parameters:

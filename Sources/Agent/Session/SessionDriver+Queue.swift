@@ -123,7 +123,7 @@ extension SessionDriver {
     private func found(
         _ selection: MessageSelection, by rights: TopicRights
     ) async throws(RPCError) -> [StoredMessageSummary] {
-        guard case .all = selection, rights.publish != nil else {
+        guard case .all = selection, rights.narrowsPublishing else {
             return try await surroundings.readOutbox(of: name) { store throws(StoreError) in
                 try await store.summaries(self.name, chosenBy: selection)
             }

@@ -274,9 +274,9 @@ extension RPCError {
     /// The server rejected the message, or cannot take it.
     ///
     /// - Parameter reasonCode: the code of the server's PUBACK or PUBREC, if it sent one.
-    public static func messageRejected(_ detail: String, reasonCode: Int?) -> RPCError {
+    public static func messageRejected(_ detail: String, reasonCode: Int?, hint: String? = nil) -> RPCError {
         let what = reasonCode == nil ? "the message was set aside" : "the server rejected the message"
-        return RPCError(.messageRejected, "\(what): \(detail)", reasonCode: reasonCode)
+        return RPCError(.messageRejected, "\(what): \(detail)", hint: hint, reasonCode: reasonCode)
     }
 
     /// The server refused the filter, or it is beyond the limits that the server stated.

@@ -10,7 +10,7 @@ package enum Base64 {
     /// - Returns: `nil` for everything that `encode` would not write.
     package static func decode(utf8 text: some Collection<UInt8>) -> [UInt8]? {
         let text = Data(text)
-        // Foundation ignores bits that belong to no byte, and takes padding where there is none.
+        // Foundation ignores bits that belong to no byte, and accepts padding in other places.
         guard let data = Data(base64Encoded: text), data.base64EncodedData() == text else { return nil }
         return Array(data)
     }

@@ -94,7 +94,11 @@ extension SessionDriver {
             $0.topic = message.topic
             $0.reasonCode = message.code.map { Int($0.rawValue) }
         }
-        let error = RPCError.messageRejected(sentence, reasonCode: message.code.map { Int($0.rawValue) })
+        let error = RPCError.messageRejected(
+            sentence, reasonCode: message.code.map { Int($0.rawValue) },
+            hint:
+                "it is kept: holdfastctl queue retry \(name) \(message.sequence.rawValue) sends it again, and queue drop "
+                + "deletes it")
         endPublish(message.sequence, .failure(error.afterAcceptance(of: message.sequence.rawValue)))
     }
 

@@ -96,13 +96,17 @@ struct PublishKeyTests {
     @Test func `a repeated call for a refused message is refused again`() async throws {
         try await DaemonUnderTest.run { daemon, peer in
             await daemon.server.set { $0.refusedTopics = ["t": .notAuthorized] }
-            var messages: [JSONValue?] = []
+            var (messages, hints): ([JSONValue?], [JSONValue?]) = ([], [])
             for _ in 1...2 {
                 let call = try await peer.request("message.publish", Self.publish("a", wait: "delivered"))
                 let error = try await peer.answer(call)["error"]
                 #expect(error?["data"]?["code"] == "message-rejected")
                 messages.append(error?["message"])
+                hints.append(error?["data"]?["hint"])
             }
+            #expect(
+                hints.first
+                    == "it is kept: holdfastctl queue retry main 1 sends it again, and queue drop deletes it")
             #expect(messages.first == "the server rejected the message: not authorized (0x87)")
             #expect(messages.first == messages.last)
             let status = try await peer.call("session.status", #"{"session":"main"}"#)

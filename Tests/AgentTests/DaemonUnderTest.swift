@@ -22,6 +22,7 @@ final class RecordingLog: Sendable {
     }
 
     private let recorded = Mutex<[Line]>([])
+    private let level = Mutex(Logger.Level.debug)
 
     var lines: [Line] { recorded.withLock { $0 } }
 
@@ -29,7 +30,10 @@ final class RecordingLog: Sendable {
 
     struct Handler: LogHandler {
         let log: RecordingLog
-        var logLevel = Logger.Level.debug
+        var logLevel: Logger.Level {
+            get { log.level.withLock { $0 } }
+            set { log.level.withLock { $0 = newValue } }
+        }
         var metadata: Logger.Metadata = [:]
 
         subscript(metadataKey key: String) -> Logger.Metadata.Value? {

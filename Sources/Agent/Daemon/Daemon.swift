@@ -27,6 +27,7 @@ actor Daemon {
     nonisolated let blocking: BlockingCalls
     nonisolated let denials: DenialLog
     nonisolated let notifications: Notifications
+    /// All copies of it have one level.
     nonisolated let logger: Logger
     private let options: DaemonOptions
     private let store: DurableStore
@@ -179,10 +180,15 @@ actor Daemon {
             let entry = { [logger] in logger.notice("the log level is \(level.rawValue) from now on") }
             // Where it is seen if one of the two levels shows it.
             if level > .notice { entry() }
-            JournalLogHandler.setLevel(level)
+            setLogLevel(level)
             if level <= .notice { entry() }
         }
-        return DaemonLogLevelMethod.Result(level: JournalLogHandler.currentLevel.rawValue)
+        return DaemonLogLevelMethod.Result(level: logger.logLevel.rawValue)
+    }
+
+    private func setLogLevel(_ level: Logger.Level) {
+        var logger = logger
+        logger.logLevel = level
     }
 
     /// Returns what ``reload()`` would do.
@@ -285,7 +291,7 @@ actor Daemon {
             if options.logLevel == nil, new.logLevel != old.logLevel,
                 let level = Logger.Level(rawValue: new.logLevel.rawValue)
             {
-                JournalLogHandler.setLevel(level)
+                setLogLevel(level)
             }
             await publisher?.apply(new.metrics)
             var result = try await registry.apply(loaded)

@@ -49,8 +49,8 @@ private func run(
     // From here on each one is kept, until the daemon can reload what it reads now.
     let hangups = await UnixSignalsSequence(trapping: .sighup)
     let loaded = ConfigurationLoader.load(directory: options.configurationDirectory)
+    log.level = level(options, loaded)
     let logger = Logger(label: "holdfastd") { _ in JournalLogHandler(writer: log) }
-    JournalLogHandler.setLevel(level(options, loaded))
     guard case .success(let configuration) = loaded.daemon else {
         for error in loaded.errors { logger.critical("the configuration has an error: \(error)") }
         turnAway(

@@ -1,5 +1,4 @@
 import Logging
-import Synchronization
 import Systemd
 import Vocabulary
 
@@ -8,21 +7,13 @@ import Vocabulary
 /// Metadata whose keys are names of journal fields (`HOLDFAST_SESSION`, `MESSAGE_ID`, …) becomes fields. Lines show
 /// only the message, which says the same in words.
 struct JournalLogHandler: LogHandler {
-    /// The level of the whole daemon, which a reload may change.
-    private static let level = Atomic<Int>(0)
-
     var metadata: Logger.Metadata = [:]
     let writer: LogWriter
 
+    /// The level of the whole daemon: all copies of a logger have the writer's.
     var logLevel: Logger.Level {
-        get { Logger.Level.allCases[Self.level.load(ordering: .relaxed)] }
-        set { Self.setLevel(newValue) }
-    }
-
-    static var currentLevel: Logger.Level { Logger.Level.allCases[level.load(ordering: .relaxed)] }
-
-    static func setLevel(_ level: Logger.Level) {
-        self.level.store(Logger.Level.allCases.firstIndex(of: level) ?? 0, ordering: .relaxed)
+        get { writer.level }
+        set { writer.level = newValue }
     }
 
     subscript(metadataKey key: String) -> Logger.Metadata.Value? {

@@ -1,4 +1,5 @@
 import Glibc
+import Logging
 import NIOCore
 import Synchronization
 import Systemd
@@ -29,6 +30,8 @@ final class LogWriter: Sendable {
     private let output: CInt
     /// Its thread is the one that may be blocked.
     private let loop: any EventLoop
+    /// The place of ``level`` among all.
+    private let levelIndex = Atomic<Int>(0)
     private let entries = Atomic<Int>(0)
     private let bytes = Atomic<Int>(0)
     /// Those that are not told yet. While there are any, further entries are dropped, too.
@@ -41,6 +44,12 @@ final class LogWriter: Sendable {
     ///   - output: what lines are written to.
     init(on loop: any EventLoop, usesJournal: Bool = Journal.isAttached, output: CInt = STDERR_FILENO) {
         (self.loop, self.usesJournal, self.output) = (loop, usesJournal, output)
+    }
+
+    /// What is less than this is not to be added. May be read and set on any thread.
+    var level: Logger.Level {
+        get { Logger.Level.allCases[levelIndex.load(ordering: .relaxed)] }
+        set { levelIndex.store(Logger.Level.allCases.firstIndex(of: newValue) ?? 0, ordering: .relaxed) }
     }
 
     /// Returns at once. May be called on any thread.

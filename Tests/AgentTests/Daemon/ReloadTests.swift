@@ -91,7 +91,26 @@ struct ReloadTests {
                             [{"session":null,"key":"log.level","from":"\"info\"","to":"\"error\"",
                             "overriddenBy":"--log-level"}]
                             """#.utf8)[...]))
-            #expect(try await peer.call("daemon.logLevel")["level"] == "info")
+            #expect(try await peer.call("daemon.logLevel")["level"] == "debug", "as the test's log has it")
+        }
+    }
+
+    @Test func `a log level that was set while the daemon runs stays until a reload finds another in the file`()
+        async throws
+    {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
+            func level() async throws -> JSONValue? { try await peer.call("daemon.logLevel")["level"] }
+            try daemon.directory.write("holdfast.toml", "[log]\nlevel = \"warning\"\n")
+            try await peer.call("daemon.reload")
+            #expect(try await level() == "warning")
+            try await peer.call("daemon.logLevel", #"{"level":"trace"}"#)
+            try await peer.call("daemon.reload")
+            #expect(try await level() == "trace")
+            try daemon.directory.write("holdfast.toml", "[log]\nlevel = \"notice\"\n")
+            try await peer.call("daemon.reload")
+            #expect(try await level() == "notice")
+            let told = "the log level is trace from now on"
+            #expect(daemon.log.lines.map(\.message).contains(told))
         }
     }
 

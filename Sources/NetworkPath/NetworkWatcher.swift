@@ -215,8 +215,7 @@ public actor NetworkWatcher {
     }
 
     /// Whether an attempt at a target without a path is worthwhile: the interface that the kernel names has no carrier,
-    /// and another one has a route too. The kernel may take that one once packets have got nowhere: it always does with
-    /// IPv6, and with routes of the same metric, but does not tell.
+    /// and another one has a route that the kernel takes once packets have got nowhere, of which it does not tell.
     public func hasDetour(_ target: Target) -> Bool {
         watched[target]?.classifier.current.hasDetour ?? false
     }
@@ -429,12 +428,13 @@ public actor NetworkWatcher {
     ) -> PathClassifier.Observation {
         sockets?.lookup.port = port
         let policy = policies[session] ?? .init()
-        _ = sockets?.lookup.takeDeadEnd()
+        _ = sockets?.lookup.takeDeadEnds()
         var observation =
             sockets?.lookup.observe(addresses, orAnywhere: origin == .name, for: policy, among: view.links) ?? .init()
         guard observation.path == nil else { return observation }
-        if sockets?.lookup.takeDeadEnd() == true, !policy.isBinding {
-            observation.hasDetour = hasDetour(to: addresses.isEmpty ? RouteLookup.anywhere : addresses)
+        if let deadEnds = sockets?.lookup.takeDeadEnds(), !deadEnds.isEmpty, !policy.isBinding {
+            observation.hasDetour = hasDetour(
+                to: addresses.isEmpty ? RouteLookup.anywhere : addresses, around: deadEnds)
         }
         guard addresses.isEmpty else { return observation }
         // Without a route beyond the host's own networks, the name may still be a neighbour's; until it resolves, that
@@ -448,11 +448,19 @@ public actor NetworkWatcher {
         return nearby
     }
 
-    /// Whether one of the interfaces with a default route leads to one of the addresses.
-    private func hasDetour(to addresses: [IPAddress]) -> Bool {
-        let names = Set(view.defaultRoutes.map(\.interface))
-        for link in view.links where names.contains(link.name) {
-            for address in addresses where sockets?.lookup.path(to: address, by: link) != nil { return true }
+    /// Whether another default route leads to one of the addresses, and the kernel takes it once packets have got nowhere:
+    /// with IPv6 always, with IPv4 only one with the same metric as that of the interface without a carrier.
+    private func hasDetour(to addresses: [IPAddress], around deadEnds: Set<Int32>) -> Bool {
+        let names = Set(view.links.filter { deadEnds.contains($0.index) }.map(\.name))
+        let left = view.defaultRoutes.filter { $0.family == .ipv4 && names.contains($0.interface) }
+        for route in view.defaultRoutes {
+            guard let link = view.links.first(where: { $0.name == route.interface }),
+                route.family == .ipv6
+                    || left.contains(where: { $0.table == route.table && $0.metric == route.metric })
+            else { continue }
+            for address in addresses where address.family == route.family {
+                if sockets?.lookup.path(to: address, by: link) != nil { return true }
+            }
         }
         return false
     }

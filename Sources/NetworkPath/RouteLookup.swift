@@ -13,8 +13,8 @@ struct RouteLookup: ~Copyable {
     private(set) var count: UInt64 = 0
     /// Whether a lookup has had no answer since ``takeFailure()``: it says nothing about the paths.
     private var hasFailed = false
-    /// Whether the kernel has named an interface without a carrier since ``takeDeadEnd()``.
-    private var hasDeadEnd = false
+    /// The interfaces without a carrier that the kernel has named since ``takeDeadEnds()``.
+    private var deadEnds: Set<Int32> = []
 
     init() throws(NetlinkError) {
         requests = try RequestSocket()
@@ -49,7 +49,7 @@ struct RouteLookup: ~Copyable {
             let interface = requests.interface(index: hop.interfaceIndex),
             interface.flags & LinkFlag.up != 0, interface.flags & LinkFlag.running != 0
         else {
-            hasDeadEnd = true
+            deadEnds.insert(hop.interfaceIndex)
             return nil
         }
         guard route.kind == UInt8(RTN_LOCAL) || !isMakeshift(source, to: address, by: hop) else { return nil }
@@ -90,10 +90,10 @@ struct RouteLookup: ~Copyable {
         route(to: address, by: interface)?.kind == UInt8(RTN_LOCAL)
     }
 
-    /// Returns whether the kernel has named an interface without a carrier since the last call.
-    mutating func takeDeadEnd() -> Bool {
-        defer { hasDeadEnd = false }
-        return hasDeadEnd
+    /// Returns the interfaces without a carrier that the kernel has named since the last call.
+    mutating func takeDeadEnds() -> Set<Int32> {
+        defer { deadEnds = [] }
+        return deadEnds
     }
 
     /// Returns whether a lookup had no answer since the last call.

@@ -481,6 +481,41 @@ struct NetworkWatcherTests {
         }
     }
 
+    /// The kernel never takes it for packets of IPv4, however long they get nowhere, so an attempt would be in vain.
+    @Test func `an uplink of a higher metric is no detour with IPv4`() async throws {
+        try await NetworkLab.run { lab in
+            try await lab.host.ip("route append default via 10.9.1.254 metric 700")
+            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
+            try await lab.far.ip("link set far0 down")
+            let lost = try await changes.next()
+            #expect(lost.pathClass == .lost && !lost.hasDetour)
+            // Without the first uplink's route, as NetworkManager has it then.
+            try await lab.host.ip("route del default via 10.9.0.254")
+            let gained = try await changes.next()
+            #expect(gained.pathClass == .gained && gained.to?.interface == "up1")
+            await watcher.stop()
+        }
+    }
+
+    @Test func `an uplink of a higher metric is a detour with IPv6`() async throws {
+        try await NetworkLab.run { lab in
+            try await lab.enableIPv6()
+            for (index, metric) in [(0, 100), (1, 700)] {
+                let network = "2001:db8:\(index)::"
+                try await lab.host.ip([
+                    "address add \(network)2/64 dev up\(index) nodad",
+                    "route append default via \(network)fe dev up\(index) metric \(metric)",
+                ])
+            }
+            let endpoint = try #require(IPAddress("2001:db8:ffff::10"))
+            var (watcher, changes, _) = try await lab.watcher(targets: [Self.target: [endpoint]])
+            try await lab.far.ip("link set far0 down")
+            let lost = try await changes.next()
+            #expect(lost.pathClass == .lost && lost.hasDetour)
+            await watcher.stop()
+        }
+    }
+
     @Test func `one uplink without a carrier has no detour`() async throws {
         try await NetworkLab.run { lab in
             // A second network without a default route leads nowhere.

@@ -2,7 +2,6 @@
 
 # Where `make install` puts the files; DESTDIR is put in front of every path.
 PREFIX     ?= /usr
-SYSCONFDIR ?= /etc
 sbindir     = $(PREFIX)/sbin
 bindir      = $(PREFIX)/bin
 libdir      = $(PREFIX)/lib
@@ -38,8 +37,9 @@ MAN1 = man/holdfastctl.1
 MAN5 = man/holdfast.toml.5 man/holdfast-session.5
 MAN7 = man/holdfast-rpc.7
 MAN8 = man/holdfastd.8
-# The completions of bash, zsh and fish, where Debian's shells look for them, below $(datadir).
-COMPLETIONS = bash-completion/completions/holdfastctl zsh/vendor-completions/_holdfastctl \
+# The completions of bash, zsh and fish, below $(datadir). Debian has a folder of its own for packages' functions of zsh.
+ZSH_FOLDER  = $(if $(and $(filter /usr,$(PREFIX)),$(wildcard /etc/debian_version)),vendor-completions,site-functions)
+COMPLETIONS = bash-completion/completions/holdfastctl zsh/$(ZSH_FOLDER)/_holdfastctl \
               fish/vendor_completions.d/holdfastctl.fish
 UNITS = systemd/holdfast.service systemd/holdfast.socket systemd/holdfast-wait-online.service \
         systemd/holdfast-online.target
@@ -52,7 +52,7 @@ UNITS = systemd/holdfast.service systemd/holdfast.socket systemd/holdfast-wait-o
 help: ## list these targets
 	@echo 'Holdfast. Targets:'
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | sort | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
-	@echo 'Variables of install: PREFIX ($(PREFIX)), SYSCONFDIR ($(SYSCONFDIR)), DESTDIR.'
+	@echo 'Variables of install: PREFIX ($(PREFIX)), DESTDIR.'
 
 demo: ## set up, build a release, and show a session survive its server being killed
 	scripts/setup build demo
@@ -238,14 +238,15 @@ install: ## install the release under DESTDIR; configuration that is there stays
 	find Examples -type f | while read -r file; do \
 	    install -D -m 644 "$$file" "$(DESTDIR)$(docdir)/$$file" || exit 1; \
 	done
-	install -d $(DESTDIR)$(SYSCONFDIR)/holdfast/sessions.d
-	cd etc && find holdfast -type f | while read -r file; do \
-	    test -e "$(DESTDIR)$(SYSCONFDIR)/$$file" || install -m 644 "$$file" "$(DESTDIR)$(SYSCONFDIR)/$$file" || exit 1; \
+	install -d $(DESTDIR)/etc/holdfast/sessions.d
+	find etc/holdfast -type f | while read -r file; do \
+	    test -e "$(DESTDIR)/$$file" || install -m 644 "$$file" "$(DESTDIR)/$$file" || exit 1; \
 	done
 	@test -n '$(DESTDIR)' || { echo; echo 'Then, as root:'; \
 	    echo '  systemd-sysusers'; echo '  systemd-tmpfiles --create holdfast.conf'; \
 	    echo '  journalctl --update-catalog'; echo '  systemctl daemon-reload'; \
-	    echo '  systemctl enable --now holdfast'; }
+	    echo '  systemctl enable --now holdfast'; \
+	    echo 'After an upgrade, besides:'; echo '  systemctl restart holdfast'; }
 
 uninstall: ## remove what install installed, but not configuration and state
 	rm -f $(DESTDIR)$(sbindir)/holdfastd $(DESTDIR)$(bindir)/holdfastctl
@@ -256,7 +257,9 @@ uninstall: ## remove what install installed, but not configuration and state
 	    $(DESTDIR)$(mandir)/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
 	rm -f $(addprefix $(DESTDIR)$(datadir)/,$(COMPLETIONS))
 	rm -rf $(DESTDIR)$(docdir)
-	@echo 'Kept: $(DESTDIR)$(SYSCONFDIR)/holdfast, $(DESTDIR)/var/lib/holdfast, the user and the groups.'
+	@test -n '$(DESTDIR)' || { echo 'Then, as root:'; \
+	    echo '  journalctl --update-catalog'; echo '  systemctl daemon-reload'; }
+	@echo 'Kept: $(DESTDIR)/etc/holdfast, $(DESTDIR)/var/lib/holdfast, the user and the groups.'
 
 IMAGE = .build-image
 # podman or docker, and the name of the image.
@@ -290,7 +293,9 @@ deb: ## build the Debian package, and its debug symbols, in .build-deb, and chec
 	lintian --fail-on error,warning --info $(DEB)/*.changes
 	@ls -l $(DEB)/*.deb
 
-apt-repo: deb ## make a repository for apt in .build-apt, signed with your key of gpg, or the one that HOLDFAST_KEY names
+apt-repo: ## make a repository for apt in .build-apt, signed with your key of gpg, or the one that HOLDFAST_KEY names
+	scripts/apt-repository --check-key
+	@$(MAKE) --no-print-directory deb
 	scripts/apt-repository $(DEB) $(APT_REPO)
 
 test-package: deb ## the package of the release, installed, upgraded, downgraded, removed and purged on a booted Debian

@@ -52,8 +52,12 @@ package struct ConfigurationFile {
         }
 
         init(_ path: String, _ code: Int32) {
-            error = .unreadable(path, code)
-            isMissing = code == ENOENT
+            // A link that leads nowhere is not a missing file: its rules are wanted.
+            let target = code == ENOENT ? linkTarget(path) : nil
+            error =
+                target.map { ConfigurationError(file: path, message: "is a link to \($0), which does not exist") }
+                ?? .unreadable(path, code)
+            isMissing = code == ENOENT && target == nil
         }
     }
 }

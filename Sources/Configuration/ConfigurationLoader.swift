@@ -123,6 +123,13 @@ package enum ConfigurationLoader {
         return (names, errno == 0 ? [] : [ConfigurationError.unreadable(path, errno)])
     }
 
+    /// Returns the paths of files of `sessions.d` that end in `.toml` and whose names are no session's.
+    package static func ignoredFiles(in directory: String) -> [String] {
+        (sessionFiles(in: directory).names ?? []).sorted().filter { SessionSource.session(ofFile: $0) == nil }.map {
+            "\(directory)/sessions.d/\($0)"
+        }
+    }
+
     private static func result<Value>(
         _ body: () throws(ConfigurationErrors) -> Value
     ) -> Result<Value, ConfigurationErrors> {

@@ -31,10 +31,10 @@ package struct ConfigurationReferences {
     package func errors(
         for user: String?, pairProblem: (TLSOptions) -> String? = { _ in nil }
     ) -> [(SessionName?, ConfigurationError)] {
-        var errors = user.map(unreadable) ?? []
+        var errors = (user.map(unreadable) ?? []) + writableByAll
         if let daemon {
             errors += Self.accounts(["observe", "message", "control"], of: "access", daemon).map { (nil, $0) }
-            errors += Self.textfile(daemon).map { (nil, $0) }
+            errors += Self.textfile(daemon, for: user).map { (nil, $0) }
         }
         for (source, content) in sessions {
             guard let content else { continue }
@@ -56,12 +56,24 @@ package struct ConfigurationReferences {
             }
     }
 
+    /// An error for each file and directory of the configuration that every user of the host can change: what is written
+    /// there runs as the daemon's user.
+    private var writableByAll: [(SessionName?, ConfigurationError)] {
+        let own = [directory, file, folder].map { (SessionName?.none, $0) }
+        return (own + sessions.map { ($0.source.name, $0.source.path) }).compactMap { session, path in
+            var status = stat()
+            guard stat(path, &status) == 0, status.st_mode & S_IWOTH != 0 else { return nil }
+            let message = "can be changed by every user of the host: chmod o-w \(path)"
+            return (session, ConfigurationError(file: path, message: message))
+        }
+    }
+
     /// Returns an error if a file or directory of the configuration cannot be read.
     private func unreadable(_ path: String, for user: String) -> ConfigurationError? {
         var status = stat()
         let isDirectory = stat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFDIR
         guard let closed = ClosedPath(path, to: isDirectory ? R_OK | X_OK : R_OK) else { return nil }
-        let advice = closed.path == path ? "chmod \(isDirectory ? "a+rx" : "a+r") \(path)" : closed.advice(user)
+        let advice = closed.isOnTheWay ? closed.advice(user) : "chmod \(isDirectory ? "a+rx" : "a+r") \(closed.path)"
         return ConfigurationError(
             file: path, message: "cannot be read by the user \(user), which the daemon runs as: \(advice)")
     }
@@ -90,7 +102,7 @@ package struct ConfigurationReferences {
     }
 
     /// The directory that the file of metrics is written to.
-    private static func textfile(_ content: ConfigurationValue) -> [ConfigurationError] {
+    private static func textfile(_ content: ConfigurationValue, for user: String?) -> [ConfigurationError] {
         guard let value = content.value(named: "metrics.textfile"),
             let path = try? ConfigurationForm<String>.metricsFile.read(value), let slash = path.lastIndex(of: "/")
         else { return [] }
@@ -100,7 +112,13 @@ package struct ConfigurationReferences {
             guard errno == ENOENT || errno == ENOTDIR else { return [] }
             return [value.problem("there is no directory \(directory)")]
         }
-        return status.st_mode & S_IFMT == S_IFDIR ? [] : [value.problem("\(directory) is not a directory")]
+        guard status.st_mode & S_IFMT == S_IFDIR else { return [value.problem("\(directory) is not a directory")] }
+        guard let user, access(directory, W_OK | X_OK) != 0, errno == EACCES else { return [] }
+        return [
+            value.problem(
+                "the user \(user), which the daemon runs as, may not write to \(directory): give it a directory of its "
+                    + "own, for example with chown \(user) \(directory)")
+        ]
     }
 
     /// What a key of a session refers to.
@@ -200,17 +218,21 @@ package struct ConfigurationReferences {
 /// What keeps this process from a file: the file itself, or a directory on the way to it.
 private struct ClosedPath {
     let path: String
-    private let isDirectory: Bool
+    /// Whether it is a directory on the way to the file, and not what was asked for.
+    let isOnTheWay: Bool
     private let access: CInt
 
     /// - Returns: `nil` if access is allowed, or fails for another reason.
     init?(_ path: String, to access: CInt) {
         guard Glibc.access(path, access) != 0, errno == EACCES else { return nil }
+        // A link is open to all; what it leads to is not.
+        var path = path
+        for _ in 0..<40 { path = linkTarget(path) ?? path }
         let directory = path.indices.dropFirst().lazy.filter { path[$0] == "/" }.map { String(path[..<$0]) }.first {
             Glibc.access($0, X_OK) != 0 && errno == EACCES
         }
         (self.path, self.access) = (directory ?? path, directory == nil ? access : X_OK)
-        isDirectory = directory != nil
+        isOnTheWay = directory != nil
     }
 
     /// Returns what to do about it, without taking the file from others.
@@ -221,7 +243,7 @@ private struct ClosedPath {
         if isForGroup, status.st_gid != 0, let group = HostAccounts.name(ofGroup: status.st_gid) {
             return "add it to the group of \(path): usermod -aG \(group) \(user); systemctl restart holdfast"
         }
-        if isDirectory { return "it may not enter \(path)" }
+        if isOnTheWay { return "it may not enter \(path)" }
         if access == X_OK { return "chmod +x \(path)" }
         guard status.st_gid == 0 || status.st_gid == getgid(), let group = HostAccounts.name(ofGroup: getgid()) else {
             return "setfacl -m u:\(user):r \(path)"

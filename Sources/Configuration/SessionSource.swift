@@ -33,23 +33,29 @@ struct SessionSource {
         var ofTemplates: [SessionSource] = []
         for fileName in names {
             let path = "\(folder)/\(fileName)"
-            let stem = String(fileName.dropLast(".toml".count))
-            if let name = SessionName(stem) {
-                listing.sources.append(SessionSource(name: name, path: path))
-            } else if let template = SessionName(listed: stem) {
-                let instances = instances(of: template, path)
-                ofTemplates += instances.sources
-                listing.brokenTemplates[template] = instances.errors
-            } else {
+            guard let name = session(ofFile: fileName) else {
                 let message =
                     "not a session's name: 1 to 63 of a-z, 0-9 and \"-\", the first not \"-\"; an instance is NAME@INSTANCE"
                 listing.errors.append(ConfigurationError(file: path, message: message))
+                continue
+            }
+            if name.isTemplate {
+                let instances = instances(of: name, path)
+                ofTemplates += instances.sources
+                listing.brokenTemplates[name] = instances.errors
+            } else {
+                listing.sources.append(SessionSource(name: name, path: path))
             }
         }
         // An instance's own file takes precedence over the template.
         let own = Set(listing.sources.map(\.name))
         listing.sources += ofTemplates.filter { !own.contains($0.name) }
         return listing
+    }
+
+    /// Returns the session or template that a file of this name in `sessions.d` is about; `nil` if there can be none.
+    static func session(ofFile name: String) -> SessionName? {
+        SessionName(listed: String(name.dropLast(".toml".count)))
     }
 
     /// Returns the sessions that the template names, possibly none, and why there may be more. A wrong name in the list

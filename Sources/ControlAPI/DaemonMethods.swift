@@ -74,14 +74,18 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     @OrNull public var missingAccounts: [String]?
     /// What the configuration has that takes effect when the daemon is restarted; `nil` if there is nothing.
     @OrNull public var restartNeeded: String?
+    /// The paths of files in `sessions.d` that are not read, since their names are no session's; `nil` from a daemon that
+    /// does not say so.
+    @OrNull public var ignoredFiles: [String]?
 
     public init(
         version: String, pid: Int32, since: Timestamp, sessions: SessionCounts, store: [String: Int64],
         storeFailure: String? = nil, netlink: [String: Int64], changedFiles: [String] = [],
         configurationDirectory: String? = nil, configurationError: String? = nil,
         absentSessions: [AbsentSession]? = nil, metricsFailure: String? = nil, missingAccounts: [String]? = nil,
-        restartNeeded: String? = nil
+        restartNeeded: String? = nil, ignoredFiles: [String]? = nil
     ) {
+        self.ignoredFiles = ignoredFiles
         self.missingAccounts = missingAccounts
         self.restartNeeded = restartNeeded
         self.changedFiles = changedFiles

@@ -56,7 +56,8 @@ extension StoreError: CustomStringConvertible {
             "cannot write \(path): \(cause); \(Self.remedy(path, cause))"
         case .newerSchema(let path, let found, let known):
             "\(path) has schema version \(found), and this holdfastd knows none after \(known): install the newer "
-                + "version again, or move the file away and lose what is in it"
+                + "version again, or move the file away and lose what is in it (\(path).version-\(known)-…, if it is there, "
+                + "is the copy that the upgrade made)"
         case .full(let path, let cause):
             "no room for \(path): \(cause); free space on its file system"
         case .busy(let path, _):

@@ -55,6 +55,9 @@ struct CommonOptions: ParsableArguments {
             sentences.append(
                 printable("\(change) takes effect when the daemon is restarted: systemctl restart holdfast"))
         }
+        if session == nil {
+            sentences += (status.ignoredFiles ?? []).map { printable("\($0) is not read: \(SessionName.rule)") }
+        }
         var changed = status.changedFiles
         if let error = status.configurationError {
             sentences.append(StatusText.unusable(error))

@@ -65,7 +65,10 @@ struct SecretFile {
 
     /// The service runs as its own user, which must own the file. Any other daemon runs as the user who writes the file.
     private static var owner: (user: uid_t, group: gid_t)? {
-        guard geteuid() == 0, let user = getpwnam("holdfast") else { return nil }
-        return (user.pointee.pw_uid, user.pointee.pw_gid)
+        // The unit's first group takes the place of the user's own.
+        let names = ServiceUnit.user.split(separator: ":", maxSplits: 1)
+        let group = names.dropFirst().first?.prefix { $0 != "," } ?? ""
+        guard geteuid() == 0, let user = names.first.flatMap({ getpwnam(String($0)) }) else { return nil }
+        return (user.pointee.pw_uid, getgrnam(String(group))?.pointee.gr_gid ?? user.pointee.pw_gid)
     }
 }

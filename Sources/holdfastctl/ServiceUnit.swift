@@ -83,6 +83,26 @@ enum ServiceUnit {
         return names.values.reduce([]) { $0.union($1) }
     }
 
+    /// The files that the service gets credentials from and that do not exist; none if they are unknown.
+    static var missingCredentialFiles: [String] {
+        (files.map(credentialFiles(in:)) ?? []).filter { access($0, F_OK) != 0 && errno == ENOENT }
+    }
+
+    /// - Parameter files: the unit and its drop-ins, in the order in which systemd reads them.
+    static func credentialFiles(in files: String) -> [String] {
+        var paths: [Substring: [String]] = [:]
+        for line in files.split(separator: "\n") {
+            guard let equals = line.firstIndex(of: "=") else { continue }
+            let (key, value) = (line[..<equals], line[line.index(after: equals)...])
+            guard key == "LoadCredential" || key == "LoadCredentialEncrypted" else { continue }
+            if value.isEmpty { paths[key] = [] }
+            // A name alone is looked for in the folders of credentials (systemd.exec(5)), and a specifier is systemd's.
+            let path = value.drop { $0 != ":" }.dropFirst()
+            if path.hasPrefix("/"), !path.contains("%") { paths[key, default: []].append(String(path)) }
+        }
+        return paths.values.joined().sorted()
+    }
+
     /// The folders whose files the service does not see; none if they are unknown.
     static var hiddenFolders: [String] {
         output("show", "--property=ProtectHome,PrivateTmp", "holdfast.service").map(hiddenFolders(in:)) ?? []

@@ -41,6 +41,18 @@ private func name(_ text: String) throws -> SessionName { try #require(SessionNa
         #expect(files.path(of: try name("gw@b")) == "sessions.d/gw@.toml")
     }
 
+    @Test func `whose holdfast.toml is a link that leads nowhere is fatal, since the rules in it are wanted`() throws {
+        let scratch = try ConfigurationScratch()
+        #expect(symlink("elsewhere/holdfast.toml", "\(scratch.path)/holdfast.toml") == 0)
+        let loaded = scratch.load()
+        #expect(throws: ConfigurationErrors.self) { try loaded.daemon.get() }
+        let target = "\(scratch.path)/elsewhere/holdfast.toml"
+        #expect(
+            loaded.errors.map(\.description) == [
+                "\(scratch.path)/holdfast.toml: is a link to \(target), which does not exist"
+            ])
+    }
+
     @Test func `that is not there is fatal`() throws {
         let loaded = ConfigurationLoader.load(directory: "/nonexistent/holdfast")
         #expect(throws: ConfigurationErrors.self) { try loaded.daemon.get() }
@@ -146,7 +158,7 @@ private func name(_ text: String) throws -> SessionName { try #require(SessionNa
             loaded.errors.map { $0.description.dropFirst(scratch.path.count + 1) } == [
                 "sessions.d/directory.toml: this is not a regular file",
                 "sessions.d/fifo.toml: this is not a regular file",
-                "sessions.d/link.toml: cannot be read: No such file or directory",
+                "sessions.d/link.toml: is a link to /nonexistent, which does not exist",
             ])
     }
 

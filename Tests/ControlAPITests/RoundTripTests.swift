@@ -236,7 +236,8 @@ struct RoundTripTests {
              "configurationError":"/etc/holdfast/holdfast.toml:2:7: wrong",
              "absentSessions":[{"session":"old","messages":2,"bytes":40,"oldest":"2026-11-20T09:12:44.120Z",
               "consumers":1,"received":3,"publications":0}],
-             "metricsFailure":null,"missingAccounts":["group:engineers"],"restartNeeded":null}
+             "metricsFailure":null,"missingAccounts":["group:engineers"],"restartNeeded":null,
+             "ignoredFiles":["/etc/holdfast/sessions.d/Pump_7.toml"]}
             """)
         _ = try roundTrip(
             DaemonReloadMethod.Result.self,

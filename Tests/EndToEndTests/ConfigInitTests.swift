@@ -471,6 +471,10 @@ extension EndToEnd {
                 chgrp root private private/secret; check holdfast
                 chmod 755 private; check holdfast
                 chmod 644 private/secret; check holdfast
+                chmod 600 private/secret; mv '\(folder)/main.toml' private; ln -s '\(keys)/main.toml' '\(folder)/main.toml'
+                chmod 700 private; check holdfast
+                chmod 755 private; chmod 600 private/main.toml; check holdfast
+                chmod 644 private/main.toml; chmod o+w '\(folder)'; check holdfast
                 """
             let result = try await lab.finish(["unshare", "--mount", "sh", "-c", script], in: nil)
             let main = "\(folder)/main.toml"
@@ -483,6 +487,12 @@ extension EndToEnd {
                     "\(main):3:12: \(keys)/secret \(closed): chgrp holdfast \(keys)/secret; chmod g+r \(keys)/secret",
                     "78",
                     "\(main):3:12: \(keys)/secret can be read by every user of the host: chmod o-r \(keys)/secret",
+                    "78", "\(main): \(closed): it may not enter \(keys)",
+                    "\(main):3:12: \(keys)/secret \(closed): it may not enter \(keys)", "78",
+                    "\(main): \(closed): chmod a+r \(keys)/main.toml",
+                    "\(main):3:12: \(keys)/secret \(closed): chgrp holdfast \(keys)/secret; chmod g+r \(keys)/secret",
+                    "78", "\(folder): can be changed by every user of the host: chmod o-w \(folder)",
+                    "\(main):3:12: \(keys)/secret \(closed): chgrp holdfast \(keys)/secret; chmod g+r \(keys)/secret",
                     "78",
                 ], "\(result)")
         }

@@ -202,7 +202,8 @@ struct EndingTests {
         ["simulate", "main", "drop", "--duration", "15s"],
         ["publish", "main", "t", "m", "--timeout", "0"], ["log", "main", "--level", "debug"], ["log", "-n", "-1"],
         ["status", "--socket", ""], ["config", "init", "main", "--stdout", "--json"],
-        ["history", "--since", "soon"], ["history", "--limit", "0"], ["history", "--svg", "a.svg", "--json"],
+        ["log", "--since", "1h", "--lines", "2"], ["history", "--since", "soon"], ["history", "--limit", "0"],
+        ["history", "--svg", "a.svg", "--json"],
     ])
     func `a mistake on the command line exits with 2`(_ arguments: [String]) {
         let ending = ending(CommandWords(arguments).complete)

@@ -1,6 +1,8 @@
 import ArgumentParser
 import ControlAPI
+import Glibc
 import HoldfastClient
+import Support
 import Testing
 
 @testable import holdfastctl
@@ -94,6 +96,20 @@ struct CredentialTests {
         #expect(ServiceUnit.credentials(in: files) == names)
     }
 
+    @Test func `the files of a unit's credentials are those that it names itself`() {
+        let files = """
+            LoadCredential=gone:/gone
+            LoadCredential=
+            LoadCredential=b:/b.pw
+            # LoadCredential=c:/c
+            LoadCredential=from-the-store
+            LoadCredential=own:%d/own
+            LoadCredentialEncrypted=a:/a.pw
+            SetCredential=d: /d
+            """
+        #expect(ServiceUnit.credentialFiles(in: files) == ["/a.pw", "/b.pw"])
+    }
+
     @Test func `a credential that the service does not get is an error`() {
         let file = EffectiveConfiguration.File(
             session: "main", file: "/main.toml",
@@ -145,6 +161,22 @@ struct HiddenFileTests {
         #expect(
             problems.first?.message == "the service does not see the files in /tmp: move /tmp/secret to /etc/holdfast")
         #expect(ConfigCommand.hidden([], in: [file]).isEmpty)
+    }
+
+    @Test func `a file that is a link to where the service sees none is an error`() throws {
+        let folders = [try TemporaryDirectory(), try TemporaryDirectory()].map(\.path)
+        defer { folders.forEach(TemporaryDirectory.remove) }
+        let (home, files) = (try #require(Folder.resolved(folders[0])), folders[1])
+        for name in ["main.toml", "secret"] {
+            try OutputFile.write("", to: "\(home)/\(name)")
+            try #require(symlink("\(home)/\(name)", "\(files)/\(name)") == 0)
+        }
+        let file = EffectiveConfiguration.File(
+            session: "main", file: "\(files)/main.toml",
+            values: [EffectiveValue(key: "password", value: "\"file:\(files)/secret\"", origin: .file, line: 3)])
+        let problems = ConfigCommand.hidden([home], in: [file])
+        #expect(problems.map(\.line) == [nil, 3])
+        #expect(problems.map(\.message).allSatisfy { $0.contains(home) })
     }
 
     @Test(

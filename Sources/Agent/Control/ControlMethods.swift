@@ -143,7 +143,7 @@ extension ControlConnection {
         case DaemonStatusMethod.name:
             _ = try take(DaemonStatusMethod.self, parameters)
             var status = await daemon.status()
-            (status.changedFiles, status.configurationError) = await daemon.changedFiles()
+            await daemon.describeFiles(in: &status)
             status.missingAccounts = await daemon.missingAccounts()
             return status
         case DaemonClientsMethod.name:

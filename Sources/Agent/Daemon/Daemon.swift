@@ -109,17 +109,21 @@ actor Daemon {
                 ? nil : "durability = \"\(configuration.durability.rawValue)\"")
     }
 
-    /// Returns the paths of the configuration's files that do not have the contents that were read, and what is wrong with
-    /// the daemon's own, if it is one of them; none while the file system does not answer.
-    func changedFiles() async -> (paths: [String], error: String?) {
+    /// Adds what the files of the configuration are like now, unless the file system does not answer.
+    func describeFiles(in status: inout DaemonStatus) async {
         let (directory, files) = (options.configurationDirectory, await registry.files)
         // Not with the key of a reload: that may take long, and would be refused while this is unanswered.
         let present = try? await blocking.run("versions in \(directory)", within: .seconds(1)) {
             let changed = files.changed(in: directory)
             let isOwn = changed.contains("\(directory)/holdfast.toml")
-            return (changed, isOwn ? ConfigurationLoader.daemonErrors(in: directory)?.summary : nil)
+            return (
+                changed: changed, error: isOwn ? ConfigurationLoader.daemonErrors(in: directory)?.summary : nil,
+                ignored: ConfigurationLoader.ignoredFiles(in: directory)
+            )
         }.get()
-        return present ?? ([], nil)
+        guard let present else { return }
+        (status.changedFiles, status.configurationError) = (present.changed, present.error)
+        status.ignoredFiles = present.ignored
     }
 
     /// Returns the store's statistics, or the last ones while the disk does not answer.

@@ -138,7 +138,12 @@ actor MetricsPublisher {
             let failure = try? await blocking.run(path, within: nil) { Self.replace(path, with: text) }.get()
             if Task.isCancelled { return }
             if let failure, failure != told {
-                let advice = failure == EROFS ? "; ReadWritePaths= of the service names what else it may write to" : ""
+                let advice =
+                    switch failure {
+                    case EROFS: "; ReadWritePaths= of the service names what else it may write to"
+                    case EACCES: "; the daemon's user must be able to write to that directory"
+                    default: ""
+                    }
                 let sentence = "metrics cannot be written to \(path): \(systemText(failure))\(advice)"
                 failures.file = sentence
                 logger.error("\(sentence)", metadata: ["ERRNO": "\(failure)"])

@@ -61,6 +61,7 @@ struct ConfigCommand: AsyncParsableCommand {
                 if let credentials = ServiceUnit.credentials {
                     configuration.errors += ConfigCommand.missing(credentials, in: configuration.files)
                 }
+                configuration.errors += ServiceUnit.missingCredentialFiles.map(ConfigCommand.noCredentialFile)
                 configuration.errors += ConfigCommand.hidden(ServiceUnit.hiddenFolders, in: configuration.files)
                 configuration.errors.sort { ($0.file, $0.line ?? 0) < ($1.file, $1.line ?? 0) }
             }
@@ -151,14 +152,25 @@ struct ConfigCommand: AsyncParsableCommand {
         let keys: Set = [
             "password", "proxy.password", "tls.ca", "tls.certificate", "tls.key", "metrics.textfile",
         ]
-        return files.flatMap { file in
-            file.values.compactMap { value in
+        func folder(of path: String) -> String? {
+            let target = Folder.resolved(path) ?? path
+            return folders.first { target.hasPrefix("\($0)/") }
+        }
+        let linked = files.compactMap { file -> ConfigurationProblem? in
+            folder(of: file.file).map {
+                ConfigurationProblem(
+                    session: file.session, file: file.file, line: nil, column: nil,
+                    message: "this is a link into \($0), where the service sees no files: put the file itself here")
+            }
+        }
+        let named = files.flatMap { file in
+            file.values.compactMap { value -> ConfigurationProblem? in
                 guard keys.contains(value.key) else { return nil }
                 let path = path(in: value.value.dropFirst().dropLast())
-                guard let folder = folders.first(where: { path.hasPrefix("\($0)/") }) else { return nil }
+                guard let folder = folder(of: String(path)) else { return nil }
                 let advice =
                     value.key == "metrics.textfile"
-                    ? "name another folder, and let the service write to it with ReadWritePaths= in a drop-in: "
+                    ? "name another folder, and let the service write to it with ReadWritePaths=- in a drop-in: "
                         + "sudo systemctl edit holdfast"
                     : "move \(path) to \(value.value.hasPrefix("\"exec:") ? "/usr/local/bin" : Place.standard)"
                 return ConfigurationProblem(
@@ -166,12 +178,20 @@ struct ConfigCommand: AsyncParsableCommand {
                     message: "the service does not see the files in \(folder): \(advice)")
             }
         }
+        return linked + named
     }
 
     /// The file that a value names: itself, or that of a secret, or the program that prints the secret.
     private static func path(in value: Substring) -> Substring {
         if value.hasPrefix("exec:") { return value.dropFirst("exec:".count).prefix { $0 != " " } }
         return value.hasPrefix("file:") ? value.dropFirst("file:".count) : value
+    }
+
+    static func noCredentialFile(_ path: String) -> ConfigurationProblem {
+        ConfigurationProblem(
+            session: nil, file: path, line: nil, column: nil,
+            message: "LoadCredential= of the service names this file, which does not exist, so the service cannot "
+                + "start: create the file, or change what names it (sudo systemctl edit holdfast)")
     }
 
     /// Returns an error for each credential that a session refers to but the service does not get.

@@ -153,11 +153,14 @@ extension ConfigCommand {
             let names = [session] + (template.map { [$0] } ?? [])
             let files = names.map { "sessions.d/\($0).toml" }
             guard let file = files.first(where: { access("\(place.configDirectory)/\($0)", F_OK) == 0 }) else {
+                let known = (Folder.names(in: "\(place.configDirectory)/sessions.d") ?? [])
+                    .filter { $0.hasSuffix(".toml") }.map { String($0.dropLast(".toml".count)) }
                 // An instance has no file that "config init" could create, only its template has.
                 throw CommandFailure(
                     .failed,
                     "there is no \(template == nil ? "file" : "template") \(place.configDirectory)/\(files[files.count - 1])",
-                    advice: "holdfastctl config init \(template ?? session)\(place.option) creates one")
+                    advice: didYouMean(nearest(to: session, among: known))
+                        ?? "holdfastctl config init \(template ?? session)\(place.option) creates one")
             }
             // What a link within the folder leads to is edited under its own name, as a template is.
             let folder = Folder.resolved("\(place.configDirectory)/sessions.d") ?? ""

@@ -43,6 +43,8 @@ struct LogCommand: AsyncParsableCommand {
                 throw ValidationError("--level is one of \(Self.levels.joined(separator: ", ")) and show")
             }
         }
+        // journalctl then shows the first lines since that time, or the last ones, depending on its version.
+        guard lines == nil || since == nil else { throw ValidationError("--lines and --since cannot be combined") }
         guard lines ?? 0 >= 0 else { throw ValidationError("--lines must not be negative") }
     }
 
@@ -164,9 +166,16 @@ struct BugreportCommand: AsyncParsableCommand {
     }
 
     private func text() async -> String {
+        let client = common.client()
+        var place = place
+        // What is left out is what the files of this daemon name.
+        if place.configDirectory == ConfigCommand.Place.standard,
+            let directory = try? await client.call(DaemonStatusMethod.self, NoParameters()).configurationDirectory
+        {
+            place.configDirectory = directory
+        }
         let configuration = try? ConfigCommand.effective(place)
         var report = BugReport(secrets: configuration.map(BugReport.secrets(of:)) ?? [])
-        let client = common.client()
         report.add(
             "Versions",
             "holdfastctl \(Release.version)\n" + (ExternalProgram.output(of: ["uname", "-srm"])?.text ?? ""))
@@ -177,7 +186,7 @@ struct BugreportCommand: AsyncParsableCommand {
         await report.add("session.history", client, SessionHistoryMethod.self, .init(limit: 200))
         await report.add("daemon.clients", client, DaemonClientsMethod.self, NoParameters())
         await report.add("daemon.metrics", client, DaemonMetricsMethod.self, NoParameters())
-        report.add("config show", self.configuration())
+        report.add("config show", self.configuration(in: place))
         if let state = ServiceUnit.state { report.add("systemctl show holdfast", state) }
         let words = ["journalctl", "--lines=300", "--no-pager", "--output=short-iso", "--quiet"] + Journalctl.service
         let journal =
@@ -189,7 +198,7 @@ struct BugreportCommand: AsyncParsableCommand {
 
     /// The effective configuration. The files themselves may have secrets anywhere: in comments, behind misspelled keys, in
     /// the place of a reference.
-    private func configuration() -> String {
+    private func configuration(in place: ConfigCommand.Place) -> String {
         do {
             let configuration = try ConfigCommand.effective(place)
             let lines = configuration.files.flatMap(ConfigText.lines) + configuration.errors.map(ReloadText.problem)

@@ -65,6 +65,17 @@ struct ReloadTests {
         }
     }
 
+    @Test func `a file whose name is no session's is named, also after a start`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
+            #expect(try await peer.call("daemon.status")["ignoredFiles"]?.elements == [])
+            for name in ["Pump_7.toml", "gw@.toml", "notes.txt", ".hidden.toml"] {
+                try daemon.directory.write("sessions.d/\(name)", "instances = []\n")
+            }
+            let path = "\(daemon.directory.path)/sessions.d/Pump_7.toml"
+            #expect(try await peer.call("daemon.status")["ignoredFiles"]?.elements == [.string(path)])
+        }
+    }
+
     @Test func `a change of durability counts from what the store was opened with`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
             let steps = [("full", ["\"normal\"", "\"full\""]), ("full", []), ("normal", [])]

@@ -458,6 +458,21 @@ struct NetworkWatcherTests {
         }
     }
 
+    @Test func `a changed resolver configuration does not end a detour`() async throws {
+        try await NetworkLab.run { lab in
+            try await lab.host.ip("route append default via 10.9.1.254")
+            var (watcher, changes, _) = try await lab.watcher(targets: [:])
+            await watcher.setTarget(Self.target, addresses: Self.endpoint, origin: .peer)
+            try await lab.far.ip("link set far0 down")
+            let lost = try await changes.next()
+            #expect(lost.pathClass == .lost && lost.hasDetour)
+            await watcher.resolverChanged()
+            let change = try await changes.next()
+            #expect(change.pathClass == .maybe && change.to == nil && change.hasDetour)
+            await watcher.stop()
+        }
+    }
+
     /// A clock that only the test moves shows which look finds it.
     @Test func `a detour is looked for during the hold, whichever program made the kernel take it`() async throws {
         try await NetworkLab.run { lab in

@@ -309,6 +309,28 @@ class ClientTests(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(str(caught.exception), "session a was removed from the configuration")
             await self.is_left(peer)
 
+    async def test_an_acknowledgement_that_is_too_late_leaves_it_to_the_feed_why_a_consumer_ended(self) -> None:
+        peer = None
+        for event, code in ("consumer-ended", None), ("session-removed", "unknown-session"):
+            task = asyncio.create_task(read(self.client.consume("a", "b", consumer="c")))
+            peer = peer or await self.greet()
+            await peer.answer(subscription="s1")
+            peer.write(method="message.received", params={
+                "subscription": "s1", "session": "a", "topic": "b", "payload": "x", "qos": 1, "retain": False,
+                "duplicate": False, "id": 1, "properties": None})
+            call = await peer.call()
+            self.assertEqual(call["method"], "message.ack")
+            peer.write(
+                id=call["id"], error={"code": -32025, "message": "no", "data": {"code": "unknown-subscription"}})
+            peer.write(method="session.event", params={"watch": "s1", "event": event, "session": "a"})
+            with self.assertRaises(holdfast.Error) as caught:
+                await task
+            if code is None:
+                self.assertIsInstance(caught.exception, holdfast.ConsumerEnded)
+            else:
+                self.assertEqual(caught.exception.code, code)
+            await self.is_left(peer)
+
     async def test_what_waits_for_a_live_subscription_is_bounded_by_its_bytes_too(self) -> None:
         peer = None
         with unittest.mock.patch.object(holdfast._Feed, "BYTES", 1000):

@@ -108,6 +108,7 @@ extension Session {
         return knocks.take(for: attempt, needsLogin: needsLogin)
     }
 
+    /// Drops the knocks that the session machine no longer wants: nearly every change of its state ends some.
     mutating func dropUnwantedKnocks() {
         guard !knocks.isEmpty else { return }
         for connection in knocks.drop(unless: machine.wantsKnock) { letGo(connection, .abort) }

@@ -320,7 +320,10 @@ extension Session {
     }
 
     // MARK: After every input
+    //
+    // What depends on the state of several values is looked at here, because any input may change it.
 
+    /// Tells the session machine which uses have begun and ended: programs, messages and publications.
     private mutating func noteUses() {
         guard settings.notesUses else { return }
         for use in changedUses { tellMachine(use) }

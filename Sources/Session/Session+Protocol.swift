@@ -119,11 +119,7 @@ extension Session {
             subscriptionsRestored()
             funnel.work.append(.measure)
         case .pingAnswered:
-            tellMachine { .heartbeatAnswered($0) }
-            perform(rooms.announceRefused(at: now))
-            if publications.retryRefused(at: now) { advancePublications() }
-            funnel.work.append(.measure)
-            act(.statusChanged)
+            pingAnswered()
         case .settled:
             tellMachine { .settled($0) }
         case .refused(let server):
@@ -147,12 +143,7 @@ extension Session {
         case .stateMismatch(let sentence):
             protocolEnded(.init(Reason(.stateMismatch, sentence)))
         case .discarded(let isForgottenLate):
-            // Reconnect at once, before another client with the same identifier, or the one that used it before,
-            // creates the session again. A server that forgets it late is given a moment for that, but no more.
-            var ending = SessionMachine.Ending(
-                Reason(.stateMismatch, "the server's session is discarded, and the next connection begins a new one"))
-            ending.pace = isForgottenLate ? .soon : .otherWay
-            protocolEnded(ending)
+            discarded(isForgottenLate: isForgottenLate)
         case .challenged(let challenge):
             if let link, let password = link.login.renewal?.credential.secret ?? link.login.password {
                 act(.deriveKey(link.generation, password: password, challenge))
@@ -190,10 +181,7 @@ extension Session {
         case .inboxDropped:
             losses.dropped(1, at: now)
         case .subscribed(let filter, let answer):
-            if !answer.isRefusal { granted(filter) }
-            act(.answer(consumers.answered(filter), .subscription(answer)))
-            act(.tell(.subscriptionAnswered(filter)))
-            perform(rooms.subscribed(filter, answer))
+            subscribed(filter, answer)
         case .announced(let announcement, let answer):
             if !publicationAnswered(announcement, answer) {
                 perform(rooms.announced(announcement, answer, by: link?.address.description, at: now))
@@ -220,6 +208,30 @@ extension Session {
         case .unsubscribed:
             break
         }
+    }
+
+    private mutating func pingAnswered() {
+        tellMachine { .heartbeatAnswered($0) }
+        perform(rooms.announceRefused(at: now))
+        if publications.retryRefused(at: now) { advancePublications() }
+        funnel.work.append(.measure)
+        act(.statusChanged)
+    }
+
+    /// Reconnects at once, before another client with the same identifier, or the one that used it before, creates the
+    /// session again. A server that forgets it late is given a moment for that, but no more.
+    private mutating func discarded(isForgottenLate: Bool) {
+        var ending = SessionMachine.Ending(
+            Reason(.stateMismatch, "the server's session is discarded, and the next connection begins a new one"))
+        ending.pace = isForgottenLate ? .soon : .otherWay
+        protocolEnded(ending)
+    }
+
+    private mutating func subscribed(_ filter: TopicFilter, _ answer: ServerAnswer) {
+        if !answer.isRefusal { granted(filter) }
+        act(.answer(consumers.answered(filter), .subscription(answer)))
+        act(.tell(.subscriptionAnswered(filter)))
+        perform(rooms.subscribed(filter, answer))
     }
 
     /// The next call with the same key will find the message in the store, or find that it is not there.

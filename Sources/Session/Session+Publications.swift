@@ -43,6 +43,8 @@ extension Session {
         return all.isEmpty ? nil : all.joined(separator: "; ")
     }
 
+    /// Tells the session machine what the server may hold of the session. Rooms, publications and the server's keep-alive
+    /// decide that, and the machine needs it whenever a connection ends.
     mutating func noteRemains() {
         let isKept = rooms.membership?.isKept == true
         machine.remains.isPresenceKept = isKept

@@ -130,7 +130,7 @@ extension SessionMachine {
             /// Like `floor`, but starting at twice the floor.
             case doubledFloor
             /// At once at the same endpoint, in another way: it now leads to another server, is spoken to in another
-            /// version of the protocol, or has discarded the session. The driver limits how often.
+            /// version of the protocol, or has discarded the session. Its owner limits how often.
             case otherWay
             /// As usual, but at the same endpoint, and within a few seconds: later, a rival would be back, and undo what
             /// was done.
@@ -145,7 +145,7 @@ extension SessionMachine {
         }
     }
 
-    /// What the driver does, in this order.
+    /// What its owner does, in this order.
     public enum Action: Hashable, Sendable {
         /// Open a connection for this attempt and report its progress.
         case open(Attempt)

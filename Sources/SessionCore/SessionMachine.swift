@@ -1,5 +1,5 @@
 /// The state machine that keeps one session connected. It decides when to try, where and in which mode, when to pause,
-/// when a connection is dead and when to give up. It is a value without I/O or clocks: the driver feeds it inputs and
+/// when a connection is dead and when to give up. It is a value without I/O or clocks: its owner feeds it inputs and
 /// carries out the actions it returns.
 ///
 /// The states, and what leads from one to the next:
@@ -41,11 +41,11 @@ public struct SessionMachine: Sendable {
     public internal(set) var since: Instant
     var endpoints: Endpoints
     var pacing: Pacing
-    /// Decides when to look for other devices. The driver sets its strategy, and whether there is a room to look into.
+    /// Decides when to look for other devices. Its owner sets its strategy, and whether there is a room to look into.
     public var rivalry = Rivalry()
-    /// What the server may hold of the session if it does not hear the goodbye. The driver sets what is public.
+    /// What the server may hold of the session if it does not hear the goodbye. Its owner sets what is public.
     public var remains = Remains()
-    /// Whether something for the server waits until it is on disk. Set by the driver.
+    /// Whether something for the server waits until it is on disk. Set by its owner.
     public var awaitsStore = false
     var demand: Demand
     var handovers: HandoverPacing
@@ -59,7 +59,7 @@ public struct SessionMachine: Sendable {
     var isContinued = false
     /// The life of the credential that the attempt or connection uses; `nil` if it is not known to expire.
     var credential: CredentialLife?
-    /// The driver restores what an earlier machine of the session had counted.
+    /// Its owner restores what an earlier machine of the session had counted.
     public package(set) var counters = Counters()
 
     /// - Parameters:

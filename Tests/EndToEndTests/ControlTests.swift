@@ -205,6 +205,22 @@ extension EndToEnd {
         }
     }
 
+    /// As where the package that makes a group is installed after the file that names it was read.
+    @Test func `the status looks up again which groups do not exist`() async throws {
+        try await withLab { lab, daemon in
+            let groups = ["root:x:0:", "nogroup:x:65534:"]
+            try lab.host.groups(groups)
+            try lab.write("\(daemon.configuration)/holdfast.toml", "[access]\nobserve = [\"group:later\"]\n")
+            try await daemon.start()
+            func missing() async throws -> [String]? {
+                try await daemon.call(DaemonStatusMethod.self, .init()).missingAccounts
+            }
+            #expect(try await missing() == ["group:later"])
+            try lab.host.groups(groups + ["later:x:4711:"])
+            #expect(try await missing() == [])
+        }
+    }
+
     @Test func `holdfastctl has an exit code for each outcome`() async throws {
         try await withServer { lab, _, daemon in
             try daemon.session()

@@ -76,6 +76,8 @@ extension EndToEnd {
             try await terminal.screen("says that nothing is delivered, and why") {
                 $0.contains { $0.hasPrefix("0 messages; main is connecting") }
             }
+            // The progress may be shown before the daemon has all that it takes.
+            try await queued(1000, daemon)
             try await terminal.press("C-c")
             try await terminal.screen("says what is accepted") {
                 $0.contains { $0.contains("1000 messages are accepted and will be delivered") }

@@ -278,6 +278,19 @@ struct DetailTests {
             ])
     }
 
+    @Test func `the list has no reason of a connected session, since that is what came before`() {
+        var status = SessionStatus(session: "a", state: .connected, since: Timestamp(rawValue: 95_000))
+        status.reason = StatusTextTests.reason("server-closed", "no")
+        var away = status
+        away.state = .reconnecting
+        #expect(
+            StatusDetails.table([status, away], times: times) == [
+                "SESSION  STATE         TIME     VIA  RTT  OUTBOX  REASON         ENDPOINT",
+                "a        connected     for 5 s  -    -    0       -              -",
+                "a        reconnecting  for 5 s  -    -    0       server-closed  -",
+            ])
+    }
+
     @Test func `one session is shown with details and several without`() {
         let status = SessionStatus(session: "a", state: .connected, since: Timestamp(rawValue: 95_000))
         func lines(_ sessions: [SessionStatus], verbose: Bool = false) -> [String] {

@@ -458,6 +458,21 @@ struct NetworkWatcherTests {
         }
     }
 
+    @Test func `a changed resolver configuration does not end a detour`() async throws {
+        try await NetworkLab.run { lab in
+            try await lab.host.ip("route append default via 10.9.1.254")
+            var (watcher, changes, _) = try await lab.watcher(targets: [:])
+            await watcher.setTarget(Self.target, addresses: Self.endpoint, origin: .peer)
+            try await lab.far.ip("link set far0 down")
+            let lost = try await changes.next()
+            #expect(lost.pathClass == .lost && lost.hasDetour)
+            await watcher.resolverChanged()
+            let change = try await changes.next()
+            #expect(change.pathClass == .maybe && change.to == nil && change.hasDetour)
+            await watcher.stop()
+        }
+    }
+
     /// A clock that only the test moves shows which look finds it.
     @Test func `a detour is looked for during the hold, whichever program made the kernel take it`() async throws {
         try await NetworkLab.run { lab in
@@ -554,12 +569,16 @@ struct NetworkWatcherTests {
             var (watcher, changes, paths) = try await lab.watcher(targets: [Self.target: local])
             let path = try #require(paths[Self.target] ?? nil)
             #expect(path.staysHere && path.type == .loopback)
-            // Nothing is reported of the loss.
+            // Nothing is reported of the loss, but about a name that does not resolve, which is looked at afterwards.
+            let world = Target(session: "world", endpoint: 0)
+            await watcher.setTarget(world, addresses: [], origin: .name)
             try await lab.host.ip(staysAmongNeighbours ? "route del default" : "addr flush dev up0")
-            try await until("the loss is noticed") { await watcher.snapshot().counters.changes[.none, default: 0] > 0 }
+            let lost = try await changes.until { staysAmongNeighbours ? $0?.isToNeighbours == true : $0 == nil }
+            #expect(lost.allSatisfy { $0.target == world })
             if !staysAmongNeighbours { try await lab.host.ip("addr add 10.9.0.1/24 dev up0") }
             try await lab.host.ip("route add default via 10.9.0.254")
-            let back = try await changes.next()
+            var back = try await changes.next()
+            while back.target == world { back = try await changes.next() }
             #expect([.gained, .returned].contains(back.pathClass) && back.from == path && back.to == path)
             await watcher.stop()
         }

@@ -243,6 +243,24 @@ import Testing
         #expect(session.pass(.milliseconds(1)) == [.open(3)])
     }
 
+    @Test(arguments: [Reason.Code.unreachable, .dialTimeout, .dnsFailed])
+    func `an attempt without a path that nobody answers is the network's failure`(code: Reason.Code) {
+        var session = SessionUnderTest(.waitingForNetwork)
+        session.reconnect()
+        session.end(code)
+        #expect(session.phase == .waitingForNetwork && session.reason == .noPath)
+        #expect(session.status.reason.message == "\(Reason(.noPath).message): \(Reason(code).message)")
+    }
+
+    @Test(arguments: [Reason.Code.refused, .certificateInvalid, .serverBusy])
+    func `an attempt without a path that is answered keeps its reason`(code: Reason.Code) {
+        var session = SessionUnderTest(.waitingForNetwork)
+        session.reconnect()
+        session.end(code)
+        #expect(session.reason == code)
+        #expect(session.status.reason.message == Reason(code).message)
+    }
+
     // MARK: Without a path, but perhaps not for long
 
     @Test func `a session whose path the kernel may find by trying goes on with the table after the hold`() {

@@ -408,6 +408,18 @@ import Testing
         #expect(session.status.reason.message.hasSuffix("; the last failure: \(Reason(code).message)"))
     }
 
+    @Test func `a session that gives up while it waits for its first credential blames the credential, not the name`() {
+        var policy = Self.patient
+        policy.giveUpAfter = .seconds(2)
+        var session = SessionUnderTest(.resolving, policy: policy)
+        session.take(.credentialAwaited(Generation(rawValue: 1)))
+        session.pass(.seconds(2))
+        #expect(session.state == .failed && session.reason == .retryTimeout)
+        #expect(session.status.reason.lastFailure?.code == .credentialUnreadable)
+        let told = session.status.reason.message
+        #expect(told.hasSuffix("; the last failure: the credential was not there after 2.0 seconds"), "\(told)")
+    }
+
     @Test func `by default a session never gives up`() {
         var session = SessionUnderTest(.waiting)
         for _ in 0..<3000 {

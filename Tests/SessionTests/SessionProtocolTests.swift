@@ -298,6 +298,15 @@ struct SessionProtocolTests {
         #expect(reason.code == .wrongProtocol && reason.message.contains("at 192.0.2.9:8883"))
     }
 
+    @Test func `a server that answers all but one request is left, and that is named as the reason`() throws {
+        var session = try SessionUnderTest().connected()
+        session.answersPings = true
+        let consumer = LiveConsumer(id: program, filter: try TopicFilter("a"), qos: .atMostOnce)
+        #expect(session.take(.consume(consumer, call)) == ["send SUBSCRIBE"])
+        for _ in 1...120 where session.session.state == .connected { _ = session.wait(1) }
+        #expect(session.session.machine.reason.code == .unanswered)
+    }
+
     @Test func `a close while messages are unanswered says so`() throws {
         var session = try SessionUnderTest().connected()
         try accept(&session)

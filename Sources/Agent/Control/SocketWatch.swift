@@ -21,14 +21,11 @@ struct SocketWatch: ~Copyable {
         case .removal: guard news.watchRemoval(of: path) else { return nil }
         case .room: guard news.watchRoom(for: path) else { return nil }
         }
-        source = DispatchSource.makeReadSource(
-            fileDescriptor: news.descriptor, queue: DispatchQueue(label: "holdfast.socket"))
+        source = news.source("holdfast.socket")
         source.setEventHandler { [source] in
             source.cancel()
             changed()
         }
-        // The handler keeps the descriptor open until nothing reads it any more.
-        source.setCancelHandler { _ = news }
         source.activate()
     }
 

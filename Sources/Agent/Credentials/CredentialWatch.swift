@@ -26,8 +26,7 @@ final class CredentialWatch: Sendable {
             throw Credential.Failure(
                 description: "\(FileNews.directory(of: path)): \(String(cString: strerror(errno)))")
         }
-        source = DispatchSource.makeReadSource(
-            fileDescriptor: news.descriptor, queue: DispatchQueue(label: "holdfast.credential"))
+        source = news.source("holdfast.credential")
         let check: @Sendable (any DispatchSourceRead) -> Void = { source in
             guard let present = version(), present != last else { return }
             source.cancel()
@@ -41,8 +40,6 @@ final class CredentialWatch: Sendable {
             check(source)
             if !isUsable { source.cancel() }
         }
-        // The handler keeps the descriptor open until nothing reads it any more.
-        source.setCancelHandler { _ = news }
         source.activate()
     }
 

@@ -45,7 +45,7 @@ extension SessionRegistry {
         for name in entries.keys.sorted() where loaded[name] == nil {
             entries[name] = nil
             var subscribers: [Subscriber] = []
-            changeParked(of: name) { subscribers = $0.sessionRemoved() }
+            changeCarriedOver(of: name) { subscribers = $0.sessionRemoved() }
             rejected[name] = nil
             let time = clock.wallClock()
             record { $0.removed(name, at: time) }
@@ -63,7 +63,7 @@ extension SessionRegistry {
             do throws(StoreError) {
                 try await apply(configuration, to: name, wasUp: stopped[name]?.wasUp)
             } catch {
-                parked[name]?.releasePublishers()
+                carriedOver[name]?.releasePublishers()
                 failure = failure ?? .internalError(unreadable(name, error).reason.message)
             }
         }
@@ -194,13 +194,13 @@ extension SessionRegistry {
                 if !later.configuration.clientID.hasSameBytes(as: new.clientID) {
                     later.obsolete.insert(.sessionAtServer)
                 }
-                if !later.configuration.isSameClient(as: new) { parked[name]?.credential = nil }
+                if !later.configuration.isSameClient(as: new) { carriedOver[name]?.credential = nil }
                 later.configuration = new
             }
             try await startNowOrLater(name, later)
         case (_, .success(let new)):
             // It may have been given for another configuration.
-            parked[name]?.credential = nil
+            carriedOver[name]?.credential = nil
             try await startNowOrLater(name, Start(configuration: new, obsolete: [.failure]))
         case (_, .failure(let errors)):
             await list(name, as: .configuration(errors))
@@ -302,9 +302,9 @@ extension SessionRegistry {
         _ driver: SessionDriver, _ reason: Reason, _ parting: Session.Parting, hasNext: Bool = false,
         keepsCredential: Bool
     ) async -> String? {
-        var (programs, leftBehind) = await driver.stop(reason, parting, hasNext: hasNext)
-        if !keepsCredential { programs.credential = nil }
-        parked[driver.name] = programs.isEmpty ? nil : programs
+        var (left, leftBehind) = await driver.stop(reason, parting, hasNext: hasNext)
+        if !keepsCredential { left.credential = nil }
+        carriedOver[driver.name] = left.isEmpty ? nil : left
         return leftBehind
     }
 

@@ -69,8 +69,8 @@ actor SessionRegistry {
     var rejected: [SessionName: ConfigurationErrors] = [:]
     /// Sessions that are being restarted, with the callers that wait for them.
     var changing: [SessionName: [CheckedContinuation<Void, Never>]] = [:]
-    /// The programs of sessions that are not running at the moment, kept in case those come back.
-    var parked: [SessionName: ParkedPrograms] = [:]
+    /// What is kept of sessions that are not running at the moment, in case those come back.
+    var carriedOver: [SessionName: CarriedOver] = [:]
     /// What is tried again until it succeeds.
     var retried: Set<Retry> = []
     /// The sessions that there were to be, each with its servers, of which the store has not been told yet; the latest
@@ -187,13 +187,13 @@ actor SessionRegistry {
         }
         var stored = try await surroundings.store.session(name)
         if stored.wasAbsent, let error = try await foreignError(name, how.configuration) {
-            parked[name]?.releasePublishers()
+            carriedOver[name]?.releasePublishers()
             return await list(name, as: .configuration(ConfigurationErrors([error])))
         }
         var changes: [SessionChange] = []
         let onDisk = stored.verdict
         // A verdict is compared below.
-        for change in parked[name]?.unstored ?? [] where change.clockStep == nil {
+        for change in carriedOver[name]?.unstored ?? [] where change.clockStep == nil {
             _ = stored.apply(change)
             if case .setVerdict = change { continue }
             changes.append(change)
@@ -210,16 +210,17 @@ actor SessionRegistry {
         }
         guard !isStopping else {
             if !changes.isEmpty { await surroundings.commits.commit(changes, of: name) { _ in } }
-            parked[name]?.releasePublishers()
+            carriedOver[name]?.releasePublishers()
             return
         }
-        let parked = parked.removeValue(forKey: name) ?? ParkedPrograms()
+        let carriedOver = carriedOver.removeValue(forKey: name) ?? CarriedOver()
         let driver = SessionDriver(
-            name: name, configuration: how.configuration, stored: stored, parked: parked, surroundings: surroundings)
+            name: name, configuration: how.configuration, stored: stored, carriedOver: carriedOver,
+            surroundings: surroundings)
         entries[name] = .running(driver)
         // Ahead of everything else that the driver commits.
         if !changes.isEmpty { await driver.commitDecisions(changes) }
-        await driver.start(stored, wasUp: how.wasUp, after: parked.history)
+        await driver.start(stored, wasUp: how.wasUp, after: carriedOver.history)
         // What the start brought about was before the entry below, and makes it superfluous if the state changed.
         await driver.tell()
         let (status, time) = (await driver.status(), clock.wallClock())
@@ -446,11 +447,11 @@ actor SessionRegistry {
         if case .running(let driver)? = entries[session] { driver } else { nil }
     }
 
-    /// Changes what is kept of a session's programs, if there is anything.
-    func changeParked(of session: SessionName, _ change: (inout ParkedPrograms) -> Void) {
-        guard var programs = parked.removeValue(forKey: session) else { return }
-        change(&programs)
-        if !programs.isEmpty { parked[session] = programs }
+    /// Changes what is kept of a session, if there is anything.
+    func changeCarriedOver(of session: SessionName, _ change: (inout CarriedOver) -> Void) {
+        guard var kept = carriedOver.removeValue(forKey: session) else { return }
+        change(&kept)
+        if !kept.isEmpty { carriedOver[session] = kept }
     }
 
     func nextSubscription() -> SubscriptionID {
@@ -459,7 +460,7 @@ actor SessionRegistry {
     }
 
     func unsubscribe(_ id: SubscriptionID, from session: SessionName) {
-        changeParked(of: session) {
+        changeCarriedOver(of: session) {
             _ = $0.live.remove(id)
             $0.subscribers[id] = nil
         }
@@ -468,17 +469,17 @@ actor SessionRegistry {
 
     /// The program of a durable consumer is gone.
     func detach(_ id: SubscriptionID, from session: SessionName) {
-        changeParked(of: session) { parked in
-            guard let name = parked.attached.first(where: { $0.value.subscription == id })?.key else { return }
-            parked.attached[name] = nil
-            parked.subscribers[id] = nil
+        changeCarriedOver(of: session) { carriedOver in
+            guard let name = carriedOver.attached.first(where: { $0.value.subscription == id })?.key else { return }
+            carriedOver.attached[name] = nil
+            carriedOver.subscribers[id] = nil
         }
         running(session)?.assumeIsolated { $0.detach(id) }
     }
 
     /// The caller of an accepted message does not wait for its delivery any more.
     func leave(_ call: PublishCall, of sequence: MessageSequence, in session: SessionName) {
-        changeParked(of: session) { $0.publishers.remove(call, of: sequence) }
+        changeCarriedOver(of: session) { $0.publishers.remove(call, of: sequence) }
         running(session)?.assumeIsolated { $0.leave(call, of: sequence) }
     }
 

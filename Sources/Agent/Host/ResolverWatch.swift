@@ -28,8 +28,7 @@ actor ResolverWatch {
     func start() -> Bool {
         guard let news = FileNews(), news.watch(path) else { return false }
         last = Self.settings(of: path)
-        let (path, queue) = (path, DispatchQueue(label: "holdfast.resolver"))
-        let source = DispatchSource.makeReadSource(fileDescriptor: news.descriptor, queue: queue)
+        let (path, source) = (path, news.source("holdfast.resolver"))
         source.setEventHandler { [weak self, source] in
             let isUsable = news.drain()
             news.watch(path)
@@ -37,8 +36,6 @@ actor ResolverWatch {
             Task.immediate { await self?.read(settings) }
             if !isUsable { source.cancel() }
         }
-        // The handler keeps the descriptor open until nothing reads it any more.
-        source.setCancelHandler { _ = news }
         source.activate()
         self.source = source
         return true

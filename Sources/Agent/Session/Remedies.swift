@@ -41,8 +41,13 @@ struct Remedies: Sendable {
             return "correct sessions.d/\(session.template ?? session).toml, then holdfastctl reload"
         }
         guard let configuration else { return nil }
-        if let hint = redirection(code, configuration) ?? advice(about: reason, configuration) { return hint }
-        switch code {
+        return redirection(code, configuration) ?? advice(about: reason, configuration)
+            ?? onTheWay(reason, configuration) ?? fromServer(reason, configuration) ?? own(reason, configuration)
+    }
+
+    /// Advice about what this host or a person decided, and about the session's own identity.
+    private func own(_ reason: Reason, _ configuration: SessionConfiguration) -> String? {
+        switch reason.code {
         case .userDisconnect, .notStarted: return "holdfastctl connect \(session) starts it"
         case .goodbyeUnheard:
             return "to leave immediately: holdfastctl connect --wait \(session), then holdfastctl disconnect \(session)"
@@ -50,6 +55,27 @@ struct Remedies: Sendable {
         case .suspend: return "the session connects automatically when the host wakes up"
         case .shutdown where configuration.autoconnect && !configuration.onDemand:
             return "the session connects automatically when the daemon runs again"
+        case .storeUnavailable:
+            return "check the disk of the state directory: it may be read-only, failing or very slow"
+        case .retryTimeout: return "holdfastctl connect \(session) tries again"
+        case .credentialRejected, .credentialExpired, .notAuthorized: return login(configuration)
+        case .credentialUnreadable: return unreadable(reason, configuration)
+        case .displaced:
+            return "give each device its own client-id (here \(configuration.clientID)); "
+                + "holdfastctl connect \(session) takes the session back"
+        case .yielded: return "holdfastctl connect \(session) takes the session over"
+        case .displacedSuspected:
+            return
+                "look for another device, or another session of this host, with the client-id \(configuration.clientID); "
+                + "give each its own"
+        case .badEndpoint: return "correct \(key("endpoints", "--endpoint"))" + then("reload")
+        default: return nil
+        }
+    }
+
+    /// Advice when an attempt does not get as far as the server's words.
+    private func onTheWay(_ reason: Reason, _ configuration: SessionConfiguration) -> String? {
+        switch reason.code {
         case .noPath:
             // A session that is only checked may be disconnected.
             return isChecked
@@ -64,8 +90,6 @@ struct Remedies: Sendable {
         case .dnsFailed:
             let name = configuration.proxy.address == nil ? "the endpoint's host name" : "the host name of [proxy] url"
             return "check \(name) and the host's resolver"
-        case .storeUnavailable:
-            return "check the disk of the state directory: it may be read-only, failing or very slow"
         case .refused:
             return configuration.proxy.address.map { "check that the proxy runs and listens at \($0)" }
                 ?? "check that the server runs and listens on the endpoint's port"
@@ -75,6 +99,37 @@ struct Remedies: Sendable {
             return "check that \(place) is on and has this address, and the network on the way: nothing answers there"
                 + other
         case .unacknowledged: return lasting(swallowed)
+        case .authenticateTimeout:
+            let isSecure = configuration.endpoints.allSatisfy(\.scheme.isSecure)
+            return "check that an MQTT server listens on the endpoint's port: something accepts the connection and "
+                + "stays silent, as a server that expects \(isSecure ? "" : "TLS (mqtts:// or wss://) or ")another "
+                + "protocol does"
+        case .tlsTimeout:
+            return "check that a server with TLS listens on the endpoint's port: something accepts the connection and "
+                + "stays silent, unless large packets are lost on the way (MTU)"
+        case .dialTimeout:
+            let place = configuration.proxy.address.map { "the proxy, \($0)," } ?? "the endpoint's host and port,"
+            return "check \(place) and the firewalls on the way: nothing comes back, not even a refusal"
+        case .proxyFailed:
+            guard configuration.proxy.address != nil else { return nil }
+            let login = configuration.proxy.username == nil ? "" : " with its username and password"
+            return "check [proxy] in the session's file\(login), and what the proxy allows"
+        case .certificateInvalid: return certificate(configuration.tls)
+        case .tlsFailed: return tls(configuration.tls)
+        case .wrongProtocol:
+            return
+                "check the port and the scheme of \(key("endpoints", "--endpoint")): mqtts:// is MQTT over TLS, ws:// and "
+                + "wss:// are MQTT over WebSocket"
+                + (reason.detail == .webServer ? "; on a public network, sign in first" : "")
+        case .webSocketFailed:
+            return "check the endpoint's port and path, and that the server has a WebSocket listener there"
+        default: return nil
+        }
+    }
+
+    /// Advice about what the server said, or about how it ended the connection.
+    private func fromServer(_ reason: Reason, _ configuration: SessionConfiguration) -> String? {
+        switch reason.code {
         case .reset, .serverClosed:
             return lasting(
                 "holdfastctl check \(session) shows at which step",
@@ -95,35 +150,8 @@ struct Remedies: Sendable {
             return lasting("see the server's log for what it objects to")
         case .protocolError:
             return lasting("what the server sends is against the standard: report it to those who make the server")
-        case .authenticateTimeout:
-            let isSecure = configuration.endpoints.allSatisfy(\.scheme.isSecure)
-            return "check that an MQTT server listens on the endpoint's port: something accepts the connection and "
-                + "stays silent, as a server that expects \(isSecure ? "" : "TLS (mqtts:// or wss://) or ")another "
-                + "protocol does"
-        case .tlsTimeout:
-            return "check that a server with TLS listens on the endpoint's port: something accepts the connection and "
-                + "stays silent, unless large packets are lost on the way (MTU)"
-        case .dialTimeout:
-            let place = configuration.proxy.address.map { "the proxy, \($0)," } ?? "the endpoint's host and port,"
-            return "check \(place) and the firewalls on the way: nothing comes back, not even a refusal"
-        case .proxyFailed:
-            guard configuration.proxy.address != nil else { return nil }
-            let login = configuration.proxy.username == nil ? "" : " with its username and password"
-            return "check [proxy] in the session's file\(login), and what the proxy allows"
-        case .retryTimeout: return "holdfastctl connect \(session) tries again"
-        case .credentialRejected, .credentialExpired, .notAuthorized: return login(configuration)
-        case .credentialUnreadable: return unreadable(reason, configuration)
-        case .displaced:
-            return "give each device its own client-id (here \(configuration.clientID)); "
-                + "holdfastctl connect \(session) takes the session back"
-        case .yielded: return "holdfastctl connect \(session) takes the session over"
-        case .displacedSuspected:
-            return
-                "look for another device, or another session of this host, with the client-id \(configuration.clientID); "
-                + "give each its own"
         case .banned, .removedByAdministrator:
             return "ask the server's administrator" + then("connect \(session)")
-        case .badEndpoint: return "correct \(key("endpoints", "--endpoint"))" + then("reload")
         case .clientIdentifierRejected:
             return
                 "set \(key("client-id", "--client-id")) to one that the server accepts (now \(configuration.clientID))"
@@ -145,15 +173,6 @@ struct Remedies: Sendable {
             return "if that server may be trusted, " + inFile("add its host to redirects of [mqtt] in \(file)")
         case .incompatible:
             return "see the server's log for what it objects to" + then("connect \(session)")
-        case .certificateInvalid: return certificate(configuration.tls)
-        case .tlsFailed: return tls(configuration.tls)
-        case .wrongProtocol:
-            return
-                "check the port and the scheme of \(key("endpoints", "--endpoint")): mqtts:// is MQTT over TLS, ws:// and "
-                + "wss:// are MQTT over WebSocket"
-                + (reason.detail == .webServer ? "; on a public network, sign in first" : "")
-        case .webSocketFailed:
-            return "check the endpoint's port and path, and that the server has a WebSocket listener there"
         default: return nil
         }
     }

@@ -10,7 +10,7 @@ import Transport
 
 extension SessionDriver {
     /// Takes up the session: see ``Session/Session/start(_:wasUp:in:standing:under:)``.
-    func start(_ stored: StoredSession, wasUp: Bool = false, after history: ParkedPrograms.History? = nil) {
+    func start(_ stored: StoredSession, wasUp: Bool = false, after history: CarriedOver.History? = nil) {
         for index in configuration.endpoints.indices {
             let endpoint = EndpointIndex(index)
             guard surroundings.paths.hasDetour(endpoint, of: name) else { continue }
@@ -105,7 +105,7 @@ extension SessionDriver {
     ///   same, in words, or `nil` if nothing.
     func stop(
         _ reason: Reason, _ parting: Session.Parting = .leavingRoom, hasNext: Bool = false
-    ) async -> (programs: ParkedPrograms, leftBehind: String?) {
+    ) async -> (carriedOver: CarriedOver, leftBehind: String?) {
         life = .stopping
         let outage = session.machine.outage
         run(.stop(reason, parting))
@@ -138,15 +138,15 @@ extension SessionDriver {
         _ = live.connectionEnded()
         // The calls of these are repeated at the next driver.
         for subscription in session.durableConsumers.attaching { programs.subscribers[subscription] = nil }
-        var parked = ParkedPrograms(
+        var carriedOver = CarriedOver(
             live: live, attached: session.durableConsumers.attached, subscribers: programs.subscribers,
             publishers: publishers, credential: session.credentials.given, tls: tlsContexts.lastFiles,
             history: .init(
                 counters: session.machine.counters, messages: session.counts, outage: outage,
                 standing: session.rooms.membership?.standing),
             clock: clockSteps, unstored: unstored.filter(\.outlivesDriver))
-        if !hasNext { parked.releasePublishers() }
-        return (parked, leftBehind)
+        if !hasNext { carriedOver.releasePublishers() }
+        return (carriedOver, leftBehind)
     }
 }
 

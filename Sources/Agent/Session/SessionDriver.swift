@@ -53,14 +53,14 @@ actor SessionDriver {
 
     init(
         name: SessionName, configuration: SessionConfiguration, stored: StoredSession,
-        parked: ParkedPrograms = ParkedPrograms(), surroundings: Surroundings
+        carriedOver: CarriedOver = CarriedOver(), surroundings: Surroundings
     ) {
         self.name = name
         self.configuration = configuration
         self.surroundings = surroundings
-        tlsContexts = TLSContextCache(parked.tls)
-        programs.subscribers = parked.subscribers
-        programs.publishers = parked.publishers
+        tlsContexts = TLSContextCache(carriedOver.tls)
+        programs.subscribers = carriedOver.subscribers
+        programs.publishers = carriedOver.publishers
         let moment = Session.Moment(now: surroundings.clock.now(), wallClock: surroundings.clock.wallClock())
         since = moment.wallClock
         log = SessionLog(session: name, logger: surroundings.logger)
@@ -70,7 +70,7 @@ actor SessionDriver {
             paths: surroundings.paths.watch(configuration.hops, of: name, for: configuration.network),
             seed: surroundings.seed(), at: moment.now)
         machine.rivalry.strategy = configuration.kick
-        if let counters = parked.history?.counters { machine.counters = counters }
+        if let counters = carriedOver.history?.counters { machine.counters = counters }
         session = Session(
             settings: SessionSettings(name, configuration, bootID: surroundings.bootID), machine: machine,
             mqtt: MQTTClientMachine(
@@ -90,15 +90,15 @@ actor SessionDriver {
                 remembered: stored.presences, topics: stored.presenceTopics,
                 seed: surroundings.seed()),
             publications: Publications(stored.publications, retained: stored.retainedTopics),
-            consumers: parked.live,
+            consumers: carriedOver.live,
             durableConsumers: DurableConsumers(
-                stored.mqtt, attached: parked.attached, memory: surroundings.messageMemory.ahead),
-            credential: parked.credential,
+                stored.mqtt, attached: carriedOver.attached, memory: surroundings.messageMemory.ahead),
+            credential: carriedOver.credential,
             clientID: stored.mqtt.assignedClientID ?? configuration.clientID, verdict: stored.verdict, at: moment)
-        if let messages = parked.history?.messages { session.counts = messages }
-        clockSteps = parked.clock ?? ClockStepDetector(now: moment.now, wallClock: moment.wallClock.rawValue)
+        if let messages = carriedOver.history?.messages { session.counts = messages }
+        clockSteps = carriedOver.clock ?? ClockStepDetector(now: moment.now, wallClock: moment.wallClock.rawValue)
         let sinceThen = clockSteps.check(now: moment.now, wallClock: moment.wallClock.rawValue)
-        let steps = parked.unstored.compactMap(\.clockStep) + [sinceThen].compactMap(\.self)
+        let steps = carriedOver.unstored.compactMap(\.clockStep) + [sinceThen].compactMap(\.self)
         for step in steps { session.shiftStored(by: step.milliseconds, recordedWithin: step.affected) }
         // The driver before has shifted it for the earlier steps.
         if let sinceThen { session.shiftVerdict(by: sinceThen.milliseconds, within: sinceThen.affected) }

@@ -3,7 +3,7 @@ package import MQTT
 import NIOCore
 package import SessionCore
 
-/// What a session publishes as retained messages, and which of these the server has. A value: the driver carries out
+/// What a session publishes as retained messages, and which of these the server has. A value: its owner carries out
 /// what `next` returns.
 ///
 /// Two things are kept apart, and both are durable: what the session wants the server to hold (the entries), and the

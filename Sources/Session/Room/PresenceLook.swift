@@ -7,7 +7,7 @@ package import SessionCore
 ///     CONNECT ─▶ SUBSCRIBE presence/USER/+ ─▶ PINGREQ, PINGRESP ─▶ (clear our own presence) DISCONNECT
 ///
 /// Servers send the retained messages with the answer to SUBSCRIBE, so all of them have arrived before PINGRESP. A
-/// value without I/O: the driver moves the bytes.
+/// value without I/O: its owner moves the bytes.
 package struct PresenceLook: Sendable {
     package enum Purpose: Hashable, Sendable {
         /// The look is for an attempt, which continues with CONNECT unless the look finds a reason not to.

@@ -4,7 +4,7 @@ import NIOCore
 package import SessionCore
 
 /// What a session decides about rooms: when its presence is published, corrected and cleared, and how it moves from one
-/// room to another. A value: the driver carries out what its methods return, in that order.
+/// room to another. A value: its owner carries out what its methods return, in that order.
 package struct Rooms: Sendable {
     package enum Action: Hashable, Sendable {
         case announce(Announcement)

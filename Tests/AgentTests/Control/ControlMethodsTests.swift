@@ -455,6 +455,40 @@ struct ControlMethodsTests {
         }
     }
 
+    @Test func `messages of others, however many, do not hide one's own from a retry of all`() async throws {
+        try await DaemonUnderTest.run("[topics]\npublish = [\"uid:4242 mine/+\"]") { daemon in
+            let root = try await daemon.watcher()
+            await daemon.server.set { $0.refusedTopics = ["mine/a": .notAuthorized, "other": .notAuthorized] }
+            let count = Session.MessageChoice.maximum + 1
+            let foreign = #"{"session":"main","topic":"other","payload":"x"}"#
+            for _ in 1...count { try await root.request("message.publish", foreign) }
+            _ = try? await root.call(
+                "message.publish", #"{"session":"main","topic":"mine/a","payload":"x","wait":"delivered"}"#)
+            let own = Int64(count) + 1
+            try await until("all are quarantined") {
+                try await root.call("session.status", #"{"session":"main"}"#)["outbox"]?["quarantined"] == .integer(own)
+            }
+            await daemon.server.set { $0.refusedTopics = [:] }
+            let peer = try await peer([.observe, .message], of: daemon)
+            let all = try await peer.call("message.queue.retry", #"{"session":"main","all":"quarantined"}"#)
+            #expect(all["retried"] == .array([.object(["id": .integer(own), "newID": .integer(own + 1)])]))
+            #expect(all["skipped"] == .array([]) && all["more"] == .bool(false))
+        }
+    }
+
+    /// Nothing says then which topics of others a user may publish to.
+    @Test func `messages of a session that does not run are sent again for those who may control it`() async throws {
+        try await DaemonUnderTest.run(files: ["sessions.d/broken.toml": "endpoints = 7\n"]) { daemon in
+            let retry = #"{"session":"broken","all":"quarantined"}"#
+            let program = try await peer([.observe, .message], of: daemon)
+            await #expect(throws: ControlPeer.CallFailure(code: "not-permitted")) {
+                try await program.call("message.queue.retry", retry)
+            }
+            let operating = try await peer(Set(Role.allCases), of: daemon)
+            #expect(try await operating.call("message.queue.retry", retry)["retried"] == .array([]))
+        }
+    }
+
     /// The code of the line without an id, which is the last one.
     private func lastWords(of peer: ControlPeer) async throws -> String {
         let told = try await peer.lines.first { line in line?["id"] == .null ? line?["error"] : nil }

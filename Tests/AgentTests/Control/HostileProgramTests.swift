@@ -311,7 +311,8 @@ struct HostileProgramTests {
     }
 
     @Test func `messages of a batch share commits`() async throws {
-        try await DaemonUnderTest.run { daemon, peer in
+        // Otherwise there are also commits that remove what is delivered, as many as a busy machine makes of them.
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
             let before = await daemon.store.statistics().commits.count
             let publishes = (1...200).map { number in
                 #"{"jsonrpc":"2.0","id":\#(1000 + number),"method":"message.publish","params":"#
@@ -323,8 +324,7 @@ struct HostileProgramTests {
             }
             #expect(answers.count == 200)
             #expect(answers.allSatisfy { $0["result"]?["accepted"] == .bool(true) })
-            // Some commits also remove what has been delivered.
-            #expect(await daemon.store.statistics().commits.count - before < 150)
+            #expect(await daemon.store.statistics().commits.count - before < 100)
         }
     }
 

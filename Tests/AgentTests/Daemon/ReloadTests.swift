@@ -792,6 +792,7 @@ struct ReloadTests {
             try await until("the reload waits") { await !daemon.registry.turns.waiting.isEmpty }
             standstill.end()
             #expect(try await peer.answer(reload)["result"] != nil)
+            #expect(try await peer.state("disconnecting")["reason"]?["code"] == "store-replaced")
             try await peer.state("connected")
         }
     }

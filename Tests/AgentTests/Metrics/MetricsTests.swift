@@ -128,6 +128,7 @@ struct DaemonMetricsTests {
         let dead = """
             endpoints = ["mqtt://127.0.0.1:1"]
             user = "dead"
+            timeouts.dial = "1h"
             [reconnect]
             delays = ["10ms"]
             spread = "0s"

@@ -39,6 +39,11 @@ public struct Namespace: Hashable, Sendable {
         try configuration("resolv.conf", lines)
     }
 
+    /// Does the same with /etc/group.
+    public func groups(_ lines: [String]) throws {
+        try configuration("group", lines)
+    }
+
     private func configuration(_ file: String, _ lines: [String]) throws {
         let folder = "/etc/netns/\(name)"
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)

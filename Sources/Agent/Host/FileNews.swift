@@ -1,3 +1,4 @@
+import Dispatch
 import Glibc
 
 /// The kernel's reports of changes in the directories of files (inotify(7)). Closed with its last reference.
@@ -64,6 +65,15 @@ final class FileNews: Sendable {
             if inotify_add_watch(descriptor, directory, events) >= 0 { return true }
         } while errno == ENOENT && directory != "/"
         return false
+    }
+
+    /// Returns a source whose event handler is called, on a queue of its own, while reports wait to be read. It is not
+    /// active yet, and has no handler.
+    func source(_ label: String) -> any DispatchSourceRead {
+        let source = DispatchSource.makeReadSource(fileDescriptor: descriptor, queue: DispatchQueue(label: label))
+        // This handler keeps the descriptor open until nothing reads it any more.
+        source.setCancelHandler { [self] in _ = self }
+        return source
     }
 
     /// Discards the reports that wait to be read.

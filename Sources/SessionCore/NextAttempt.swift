@@ -21,7 +21,7 @@ struct NextAttempt: Hashable, Sendable {
             (cause, leavesEndpoint) = (.remote, true)
         case .serverKeepAliveTimeout:
             (cause, isAtOnce) = (.remote, true)
-        case .stateMismatch, .credentialRejected, .credentialExpired, .notAuthorized:
+        case .stateMismatch, .sessionLost, .credentialRejected, .credentialExpired, .notAuthorized:
             (cause, isAtOnce) = (.unanswered, true)
         case .refused, .reset, .tlsFailed, .proxyFailed, .serverClosed, .displacedSuspected, .serverMoved, .serverError,
             .authenticateTimeout, .restoreTimeout, .protocolError, .wrongProtocol, .webSocketFailed, .unknown:

@@ -287,9 +287,16 @@ extension SessionMachine {
     /// - Returns: whether more has to be set up than before.
     @discardableResult
     mutating func escalate(because code: Reason.Code, at endpoint: EndpointIndex) -> Bool {
-        guard code == .stateMismatch else { return false }
-        // What was set up since is discarded as well, but not at once.
-        return discards.sessions.insert(endpoint).inserted && escalation < .discard
+        switch code {
+        case .stateMismatch:
+            // What was set up since is discarded as well, but not at once.
+            return discards.sessions.insert(endpoint).inserted && escalation < .discard
+        case .sessionLost:
+            defer { escalation = max(escalation, .full) }
+            return escalation < .full
+        default:
+            return false
+        }
     }
 
     /// Waits for the next delay of the table, or for the network when no endpoint has a path.

@@ -104,6 +104,7 @@ extension Reason {
         case credentialUnreadable = "credential-unreadable"
         case notAuthorized = "not-authorized"
         // session
+        case sessionLost = "session-lost"
         case stateMismatch = "state-mismatch"
         // server
         case serverClosed = "server-closed"
@@ -212,6 +213,7 @@ extension Reason.Code {
         case .credentialExpired: (.auth, "the credential has expired")
         case .credentialUnreadable: (.auth, "the credential could not be read")
         case .notAuthorized: (.auth, "the server does not let this user connect")
+        case .sessionLost: (.session, "the server no longer has the session")
         case .stateMismatch: (.session, "server and client disagree about the session's state")
         case .serverClosed: (.server, "the server closed the connection without saying why")
         case .displacedSuspected:

@@ -145,7 +145,7 @@ import Testing
     }
 
     @Test(arguments: [
-        Reason.Code.serverClosed, .reset, .serverError, .protocolError, .stateMismatch, .notAuthorized,
+        Reason.Code.serverClosed, .reset, .serverError, .protocolError, .stateMismatch, .sessionLost, .notAuthorized,
     ])
     func `a server that accepts and soon ends two connections does not keep the session from the next one`(
         code: Reason.Code

@@ -352,6 +352,7 @@ import Testing
     @Test(
         arguments: [
             Reason.Code.serverClosed, .serverShutdown, .serverBusy, .rateLimited, .serverError, .stateMismatch,
+            .sessionLost,
         ])
     func `a server that ended the old connection decides what comes next`(code: Reason.Code) {
         var plain = Self.connected()

@@ -66,6 +66,12 @@ import Testing
         #expect(session.status.mode == .full)
     }
 
+    @Test func `a session that the server lost is set up in full at once`() {
+        var session = Self.lost()
+        #expect(session.end(.sessionLost) == [.open(3)])
+        #expect(session.status.mode == .full)
+    }
+
     @Test func `a mismatch that comes again goes by the table`() {
         var session = SessionUnderTest(.authenticating)
         #expect(session.end(.stateMismatch) == [.open(2, discarding: true)])

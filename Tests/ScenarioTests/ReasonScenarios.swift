@@ -52,6 +52,11 @@ struct ReasonScenarios {
             "AgentTests/Session/SCRAMSessionTests",
             "a server without a valid proof fails the session"
         ),
+        // A name that users may rely on: MQTT's servers tell the loss while they accept the session, which sets the mode.
+        .sessionLost: (
+            "SessionCoreTests/ResumeTests",
+            "a session that the server lost is set up in full at once"
+        ),
         .shutdown: (
             "AgentTests/Journal/HistoryTests",
             "the history outlives the daemon, and says when that was not running"

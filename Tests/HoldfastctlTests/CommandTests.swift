@@ -555,9 +555,9 @@ struct EndingTests {
             (.failed, "not-authorized", true), (.disconnected, "user-disconnect", true), (.disconnected, "idle", false),
             (.disconnected, "configuration-changed", false), (.reconnecting, "refused", false),
             (.connected, "started", false),
-        ] as [(SessionStatus.State, String, Bool)])
+        ] as [(SessionState, String, Bool)])
     func `a command that waits for a session says when only a person can connect it`(
-        _ state: SessionStatus.State, _ code: String, _ isStopped: Bool
+        _ state: SessionState, _ code: String, _ isStopped: Bool
     ) {
         let reason = SessionStatus.Reason(code: code, group: "local", terminal: state == .failed, message: "")
         let status = SessionStatus(session: "main", state: state, since: Timestamp(rawValue: 0), reason: reason)
@@ -787,14 +787,14 @@ struct EndingTests {
 }
 
 struct WaitProgressTests {
-    private func snapshot(_ states: [String: SessionStatus.State]) -> SessionWatch.Element {
+    private func snapshot(_ states: [String: SessionState]) -> SessionWatch.Element {
         let sessions = states.map { SessionStatus(session: $0, state: $1, since: Timestamp(rawValue: 0)) }
         return .snapshot(
             .init(watch: .init(rawValue: "w1"), snapshot: .init(sessions: sessions), sequence: 1))
     }
 
     private func event(
-        _ session: String, _ state: SessionStatus.State, _ code: String? = nil
+        _ session: String, _ state: SessionState, _ code: String? = nil
     ) -> SessionWatch.Element {
         var event = SessionEvent(
             watch: .init(rawValue: "w1"), sequence: 2, time: Timestamp(rawValue: 0), session: session,
@@ -946,9 +946,9 @@ struct CommandOutcomeTests {
             (.disconnected, .disconnected, "user-disconnect", false, nil),
             (.disconnected, .disconnected, "goodbye-unheard", false, .failed),
             (.failed, .failed, "banned", false, nil), (nil, .connecting, nil, true, nil),
-        ] as [(SessionOutcome?, SessionStatus.State, String?, Bool, EndStatus?)])
+        ] as [(SessionOutcome?, SessionState, String?, Bool, EndStatus?)])
     func `the outcome of a command decides its exit code`(
-        _ outcome: SessionOutcome?, _ state: SessionStatus.State, _ code: String?, _ isConnect: Bool,
+        _ outcome: SessionOutcome?, _ state: SessionState, _ code: String?, _ isConnect: Bool,
         _ status: EndStatus?
     ) {
         let reason = code.map {

@@ -38,7 +38,7 @@ struct PublicationTextTests {
         let times = TimeText(now: Timestamp(rawValue: 1_795_165_976_120), isAbsolute: false)
         let result = RoomParticipantsMethod.Result(room: "plant", participants: [])
         for (state, overview) in [
-            (SessionStatus.State.connected, "0 participants in plant."),
+            (SessionState.connected, "0 participants in plant."),
             (.reconnecting, "main is reconnecting; before, it knew of 0 participants in plant."),
         ] {
             #expect(RoomText.lines(for: result, of: "main", state: state, times: times) == [overview])

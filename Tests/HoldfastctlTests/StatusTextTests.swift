@@ -8,9 +8,9 @@ struct StatusTextTests {
     private static let now = Timestamp(rawValue: 1_795_165_964_120)
 
     static func status(
-        _ state: SessionStatus.State, for seconds: Int64 = 12, phase: SessionStatus.Phase? = nil, attempt: Int = 0,
+        _ state: SessionState, for seconds: Int64 = 12, phase: Phase? = nil, attempt: Int = 0,
         retryIn: Double? = nil, reason: SessionStatus.Reason? = nil, endpoint: String? = "mqtts://broker.example:8883",
-        interface: String? = nil, quality: SessionStatus.Quality? = nil, rtt: Double? = nil, lastHeard: Double? = nil
+        interface: String? = nil, quality: Quality? = nil, rtt: Double? = nil, lastHeard: Double? = nil
     ) -> SessionStatus {
         var status = SessionStatus(
             session: "main", state: state, since: Timestamp(rawValue: now.rawValue - seconds * 1000), reason: reason)
@@ -163,8 +163,8 @@ struct StatusTextTests {
         #expect(lines.contains { $0.contains("Room") && $0.hasSuffix(room) })
     }
 
-    @Test(arguments: SessionStatus.State.allCases, [nil] + SessionStatus.Phase.allCases.map(Optional.some))
-    func `every state and phase gives one whole sentence`(_ state: SessionStatus.State, _ phase: SessionStatus.Phase?) {
+    @Test(arguments: SessionState.allCases, [nil] + Phase.allCases.map(Optional.some))
+    func `every state and phase gives one whole sentence`(_ state: SessionState, _ phase: Phase?) {
         let sentence = StatusText.sentence(for: Self.status(state, phase: phase), now: Self.now)
         #expect(sentence.hasPrefix("main "))
         #expect(sentence.hasSuffix("."))
@@ -414,7 +414,7 @@ struct WatchTextTests {
 
 struct HistoryRowTests {
     @Test func `a removed session has a row only if it was connected`() {
-        func entry(_ session: String, _ from: SessionStatus.State, _ to: SessionStatus.State) -> SessionHistoryEntry {
+        func entry(_ session: String, _ from: SessionState, _ to: SessionState) -> SessionHistoryEntry {
             SessionHistoryEntry(
                 time: Timestamp(rawValue: 0), session: session, from: from, to: to, phase: nil,
                 reason: .init(code: "x", group: "y", terminal: false, message: "z"), mode: nil, outage: nil)

@@ -15,8 +15,8 @@ private func reason(_ code: String) -> SessionStatus.Reason {
 }
 
 private func entry(
-    _ minutes: Double, _ from: SessionStatus.State, _ to: SessionStatus.State, _ code: String = "reset",
-    session: String = "main", phase: SessionStatus.Phase? = nil, mode: SessionStatus.Mode? = nil,
+    _ minutes: Double, _ from: SessionState, _ to: SessionState, _ code: String = "reset",
+    session: String = "main", phase: Phase? = nil, mode: ReconnectMode? = nil,
     outage: Double? = nil
 ) -> SessionHistoryEntry {
     SessionHistoryEntry(
@@ -24,7 +24,7 @@ private func entry(
         reason: reason(code), mode: mode, outage: outage)
 }
 
-private func status(_ state: SessionStatus.State, since minutes: Double, session: String = "main") -> SessionStatus {
+private func status(_ state: SessionState, since minutes: Double, session: String = "main") -> SessionStatus {
     var status = SessionStatus(session: session, state: state, since: Timestamp(rawValue: minute(minutes)))
     status.reason = reason("now")
     return status

@@ -50,7 +50,7 @@ extension Session {
             if isKept {
                 nil
             } else if rooms.isElsewhere {
-                .untilConnected
+                .untilCleared
             } else {
                 rooms.membership?.presence.visibility(keepAlive: mqtt.keepAlive)
             }

@@ -389,6 +389,25 @@ struct TimelineTextTests {
         #expect(lasting.map(\.cause) == ["because of reset; 1 attempt: because of refused"])
     }
 
+    @Test func `a cause that all attempts had is told once`() {
+        var outage = Timeline.Outage(session: "main", start: 0, beginning: .start, length: 1, reason: "no", ending: "")
+        (outage.failedAttempts, outage.failure) = (8, "no")
+        #expect(outage.cause == "no; 8 attempts")
+        outage.failedAttempts = 1
+        #expect(outage.cause == "no")
+    }
+
+    @Test(arguments: [true, false])
+    func `a long name leaves the timelines most of the line`(isBounded: Bool) throws {
+        var named = hour
+        named.rows[0].session = String(repeating: "n", count: 63)
+        let row = try #require(text(named, width: 80, isBounded: isBounded).dropFirst(2).first)
+        #expect(row.hasPrefix(isBounded ? "nnnnnnnnnnnn…nnnnnnnnnnn  =" : "\(named.rows[0].session)  ="))
+        #expect(row.filter { "=+~._-".contains($0) }.count == 45 + 1, "the last full stop is that of the percentage")
+        let scale = text(named, width: 80, isBounded: isBounded)[3]
+        #expect(scale.prefix { $0 == " " }.count == (isBounded ? 24 : 63) + 2)
+    }
+
     @Test func `a timeline without sessions or outages says so`() {
         #expect(text(timeline([], sessions: [])) == ["No session has a history in this time."])
         #expect(text(timeline([], earlier: [entry(-1, .connecting, .connected)])).last == "No outages.")

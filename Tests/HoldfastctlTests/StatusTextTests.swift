@@ -322,6 +322,44 @@ struct DetailTests {
         #expect(first([]) == "No session needs the network.")
     }
 
+    @Test func `a change of a path says what has changed`() {
+        func path(_ interface: String, _ source: String, _ gateway: String? = nil) -> SessionStatus.Path {
+            .init(interface: interface, type: interface == "lo" ? "loopback" : "wifi", source: source, gateway: gateway)
+        }
+        func last(_ from: SessionStatus.Path?, _ to: SessionStatus.Path?) -> String? {
+            let change = NetworkStatus.Change(
+                time: Timestamp(rawValue: 0), class: "gained", session: "a", from: from, to: to)
+            let status = NetworkStatus(interfaces: [], paths: [], changes: [change], counters: [:])
+            return NetworkText.lines(for: status, times: times).last?.split(separator: "a: gained, ").last.map(
+                String.init)
+        }
+        #expect(last(nil, path("wlan0", "10.0.0.1")) == "none → wlan0")
+        #expect(last(path("eth0", "10.0.0.1"), path("wlan0", "10.0.0.1")) == "eth0 → wlan0")
+        #expect(last(path("wlan0", "10.0.0.1"), path("wlan0", "10.0.0.2")) == "wlan0 from 10.0.0.1 → 10.0.0.2")
+        #expect(last(path("wlan0", "a", "b"), path("wlan0", "a", "c")) == "wlan0 via b → c")
+        #expect(last(path("wlan0", "a"), path("wlan0", "a")) == "wlan0")
+        let local = path("lo", "127.0.0.1")
+        #expect(last(local, local) == "lo, and the routes to other hosts have changed")
+    }
+
+    @Test func `a command about one session names everything else that a reload would do`() {
+        func others(_ result: DaemonReloadMethod.Result, than session: String = "a") -> String? {
+            ReloadText.others(result, than: session)
+        }
+        #expect(others(.init()) == nil && others(.init(added: ["a"])) == nil && others(.init(removed: ["a"])) == nil)
+        #expect(
+            others(.init(changed: ["c"], added: ["b"], removed: ["a", "d"])) == "remove d, and change c, and add b")
+        #expect(others(.init(kept: ["k"])) == nil)
+        let level = ConfigurationChange(session: nil, key: "log.level", from: "\"info\"", to: "\"debug\"")
+        #expect(others(.init(changes: [level])) == "change the daemon")
+        let own = ConfigurationChange(session: "a", key: "room", from: "\"\"", to: "\"r\"")
+        #expect(others(.init(changed: ["a"], changes: [own])) == nil)
+        let problem = ConfigurationProblem(session: "b", file: "b.toml", line: 1, column: 1, message: "unknown key")
+        #expect(others(.init(added: ["b"], errors: [problem])) == nil, "it only shows its errors")
+        #expect(others(.init(added: ["gw@a", "gw@b"]), than: "gw@") == nil)
+        #expect(others(.init(added: ["gw@a", "gw@b"]), than: "gw@a") == "add gw@b")
+    }
+
     @Test func `reload says what changed and where errors are`() {
         #expect(ReloadText.sentence(.init()) == "Reloaded: nothing changed.")
         let problem = ConfigurationProblem(session: "a", file: "a.toml", line: 3, column: 9, message: "unknown key")
@@ -362,15 +400,6 @@ struct DetailTests {
                 "  w: 3 received messages, 1 durable consumer and 2 publications stay on disk; a file named w.toml with "
                     + "one of the same servers takes them up",
             ])
-    }
-
-    @Test func `a reload for one session says what it would do to others, and nothing of those that it adds`() {
-        #expect(ReloadText.others(.init(), than: "new") == nil)
-        #expect(ReloadText.others(.init(changed: ["new"], added: ["three"], kept: ["k"]), than: "new") == nil)
-        #expect(ReloadText.others(.init(added: ["new"], removed: ["one", "two"]), than: "new") == "remove one, two")
-        #expect(
-            ReloadText.others(.init(changed: ["new", "three"], removed: ["one"]), than: "new")
-                == "remove one, and change three")
     }
 }
 

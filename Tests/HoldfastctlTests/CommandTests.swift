@@ -727,7 +727,8 @@ struct EndingTests {
         let doubt =
             "lines 2-3 may or may not have been accepted: publishing them again may deliver them twice, "
             + "and not doing so may lose them"
-        let rest = "to be published again: all lines from 4 on"
+        // The end of the input was not read.
+        let rest = "to be published again: all lines from 4 on, if there are any"
         #expect(tally.sentenceAfterInterruption == "1 message is delivered; \(doubt); \(rest)")
         tally.interrupted(areDurable: true)
         let seen = "see: holdfastctl queue list main"
@@ -753,6 +754,23 @@ struct EndingTests {
         #expect(unsent.remainder == "to be published again: all lines from 2 on")
         unsent.take(.success(Self.accepted))
         #expect(unsent.remainder == nil)
+        unsent.read(0, isAtEnd: false, hasBegunAnother: true)
+        #expect(unsent.remainder == "to be published again: all lines from 3 on")
+    }
+
+    @Test func `a line is not said to exist before it was read`() {
+        var tally = LineTally(wait: .delivered, session: "main")
+        tally.read(1, isAtEnd: false)
+        tally.take(
+            .failure(.refused(.messageRejected("the server said no", reasonCode: 135).afterAcceptance(of: 1))))
+        #expect(tally.remainder == "to be published again: all lines from 2 on, if there are any")
+        tally.read(0, isAtEnd: true)
+        #expect(tally.remainder == nil)
+        tally.read(2, isAtEnd: false)
+        tally.take(.failure(.refused(.outboxFull("main"))))
+        tally.take(.failure(.cancelled))
+        #expect(
+            tally.remainder?.hasSuffix("to be published again: line 2, and all from 4 on, if there are any") == true)
     }
 
     @Test func `a message that was rejected or dropped is not to be published again`() {

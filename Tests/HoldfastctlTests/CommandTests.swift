@@ -57,7 +57,9 @@ struct EndingTests {
             (.notPermitted(socket: "/s"), SocketAdvice(owner: .unnamedGroup(996)), "--group-add 996"),
             (.notPermitted(socket: "/s"), SocketAdvice(owner: .root), "only root may open it"),
             (.unreachable(socket: "/s", reason: "x"), SocketAdvice(), "systemctl status holdfast"),
-            (.unreachable(socket: "/s", reason: "x"), SocketAdvice(hasSystemd: false), "the daemon's log"),
+            (.unreachable(socket: "/s", reason: "x"), SocketAdvice(hasSystemd: false), "podman logs NAME"),
+            (.unreachable(socket: "/s", reason: "x"), SocketAdvice(isTooLong: true), "name a shorter one"),
+            (.unresponsive(socket: "/s"), SocketAdvice(origin: .option), "journalctl -t holdfastd"),
             (.connectionLost, SocketAdvice(), "systemctl status holdfast"),
             (.timeout, SocketAdvice(), "systemctl status holdfast"),
             (.unresponsive(socket: "/s"), SocketAdvice(), "systemctl status holdfast"),
@@ -125,6 +127,8 @@ struct EndingTests {
         #expect(SocketAdvice(socket: path).owner == .root)
         #expect(SocketAdvice(socket: path).origin == .option)
         #expect(SocketAdvice(socket: path + ".none").owner == .unknown)
+        #expect(!SocketAdvice(socket: path).isTooLong)
+        #expect(SocketAdvice(socket: "/" + String(repeating: "s", count: 107)).isTooLong)
         #expect(SocketAdvice(socket: SocketAdvice.standardPath).origin == .standard)
     }
 

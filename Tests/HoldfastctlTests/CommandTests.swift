@@ -180,6 +180,15 @@ struct EndingTests {
         #expect(statuses.map(\.rawValue) == [0, 1, 2, 3, 4, 5, 6, 7])
     }
 
+    private func ending(of words: CommandWords) -> Ending? {
+        do {
+            _ = try HoldfastControl.parseAsRoot(words.complete)
+            return nil
+        } catch {
+            return Ending(error, of: words)
+        }
+    }
+
     private func ending(_ arguments: [String]) -> Ending? {
         do {
             var command = try HoldfastControl.parseAsRoot(arguments)
@@ -264,6 +273,19 @@ struct EndingTests {
             (["config", "x"], "the subcommands are: check, show, init, edit, password, remove"),
             (["queue", "lits", "main"], "did you mean queue list?"),
             (["instance", "dad", "a@b"], "did you mean instance add?"),
+            (["queue", "remove", "main", "3"], "did you mean queue drop?"),
+            (["queue", "clear", "main"], "did you mean queue drop?"),
+            (["queue", "resend", "main", "3"], "did you mean queue retry?"),
+            (["publications", "rm", "main", "a"], "did you mean publications remove?"),
+            (["publications", "set", "main", "a", "b"], "did you mean publications put?"),
+            (["config", "rm", "x"], "did you mean config remove?"),
+            (["config", "delete", "x"], "did you mean config remove?"),
+            (["config", "ls"], "did you mean config show?"),
+            (["config", "validate"], "did you mean config check?"), (["config", "reload"], "did you mean reload?"),
+            (["instance", "create", "a@b"], "did you mean instance add?"),
+            (["instance", "list"], "did you mean list?"), (["instance", "up", "a@b"], "did you mean connect?"),
+            // Sessions may have these names.
+            (["queue", "clear"], nil), (["queue", "drop"], nil), (["queue", "remove", "--limit", "3"], nil),
             (["queue", "lits"], nil), (["queue", "main", "--limit", "3"], nil), (["config", "show"], nil),
             (["config"], nil),
             (["config", "--help"], nil), (["publications", "main"], nil),
@@ -468,10 +490,78 @@ struct EndingTests {
     }
 
     @Test func `a command's name in other tools leads to ours`() {
-        for (word, command) in CommandWords.known {
-            #expect(CommandWords(command.split(separator: " ").map(String.init)).failure == nil, "\(command)")
-            #expect(CommandWords([word]).failure?.status == .usage, "\(word) is no command itself")
+        let names = Set(HoldfastControl.configuration.subcommands.compactMap { $0.configuration.commandName })
+        for (word, commands) in CommandWords.known {
+            for command in commands {
+                let words = command.split(separator: " ").map(String.init)
+                #expect(CommandWords(words).failure == nil, "\(command)")
+                let told = CommandWords([words[0], word, "main"]).failure?.advice
+                if words.count == 2, words[1] != word {
+                    #expect(told == "did you mean \(command)?", "\(words[0]) \(word)")
+                }
+            }
+            guard !names.contains(word) else { continue }
+            #expect(CommandWords([word]).failure?.advice == commands.first.map { "did you mean \($0)?" })
         }
+    }
+
+    @Test(
+        arguments: [
+            (["config", "init", "--endpont", "mqtt://x", "y"], "--endpont", "did you mean --endpoint?"),
+            (["simulate", "--durtion", "3s", "main", "path-lost"], "--durtion", "did you mean --duration?"),
+            (["simulate", "--durtion=3s", "main", "path-lost"], "--durtion", "did you mean --duration?"),
+            (["history", "--limt", "3"], "--limt", "did you mean --limit?"),
+            (["queue", "--limt", "3"], "--limt", "did you mean --limit?"),
+            (["history", "--nonsense"], "--nonsense", "holdfastctl history --help lists the options"),
+            (["--sokcet", "/s", "status"], "--sokcet", "did you mean --socket?"),
+            (
+                ["publish", "main", "t", "-x"], "-x",
+                "holdfastctl publish --help lists the options; what begins with - and is no option goes after --"
+            ),
+        ] as [([String], String, String)])
+    func `an option that does not exist is what the error is about`(
+        _ line: [String], _ option: String, _ advice: String
+    ) throws {
+        let failure = ending(of: CommandWords(line))?.failure
+        #expect(failure == CommandFailure(.usage, "unknown option \(option)", advice: advice))
+    }
+
+    @Test(arguments: [
+        ["publish", "main", "t", "--qos", "3", "m"], ["ping", "-c", "-1"], ["log", "-fn5x"],
+        ["wait", "--timeout", "-1"],
+        ["publish", "main", "t", "m", "--file", "-"], ["publish", "main", "--", "--x", "--y", "--z"],
+    ])
+    func `an error about something else is not blamed on an option that exists`(_ line: [String]) {
+        #expect(CommandWords(line).unknownOption == nil)
+    }
+
+    @Test func `a usage error has its sentence and its hint apart for programs`() throws {
+        let told = try #require(ending(of: CommandWords(["status", "a", "b", "--json"])))
+        let json = Complaint(told).json["error"]
+        #expect(json?["message"] == .string("unexpected argument 'b'"))
+        #expect(json?["hint"] == .string("see: holdfastctl status --help"))
+    }
+
+    @Test(arguments: [
+        ("gw@Big", "an instance is NAME@INSTANCE, where each part"), ("Big", "an instance is NAME@INSTANCE"),
+    ])
+    func `a name that no instance has is answered with the rule for instances`(_ name: String, _ rule: String) throws {
+        let add = try #require(ending(["instance", "add", name]))
+        #expect(add.output.contains(rule))
+        let remove = try #require(ending(["config", "remove", name]))
+        #expect(remove.output.contains("an instance is") == name.contains("@"))
+    }
+
+    @Test func `fields are completed from the members that a command prints`() {
+        let status = Completions(["holdfastctl", "status", "--fields", ""]).fields
+        #expect(Set(status).isSuperset(of: ["session", "state", "outbox", "outbox.queued", "reason.code"]))
+        let more = Completions(["holdfastctl", "--json", "list", "--fields", "session,st"]).fields
+        #expect(more.contains("session,state") && !more.contains("session,session"))
+        for command in ["network", "history", "queue", "publications", "participants", "clients"] {
+            #expect(Completions(["holdfastctl", command, "--fields", ""]).fields.count > 4, "\(command)")
+        }
+        #expect(Completions(["holdfastctl", "queue", "--fields", ""]).fields.contains("session"))
+        #expect(Completions(["holdfastctl", "ping", ""]).fields == [])
     }
 
     @Test func `an error is JSON for programs, with its code and hint`() throws {

@@ -56,7 +56,7 @@ extension ConfigCommand {
         private var isComplete: Bool { !endpoint.isEmpty && user != nil }
 
         func validate() throws {
-            guard let valid = SessionName(listed: name) else { throw ValidationError(SessionName.rule) }
+            guard let valid = SessionName(listed: name) else { throw ValidationError(SessionName.rule(for: name)) }
             if let template = valid.template {
                 throw ValidationError(
                     "\(name) is an instance, which has its keys from a template: config init \(template) creates that, "

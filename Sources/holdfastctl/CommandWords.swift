@@ -67,7 +67,10 @@ struct CommandWords: Equatable {
         if names.contains(word) { return word }
         let longer = word.isEmpty ? [] : names.filter { $0.hasPrefix(word) }
         if longer.count == 1 { return longer[0] }
-        let near = known[word].map { [$0[0]] } ?? nearest(to: word, among: names + ["help"])
+        var near = known[word].map { [$0[0]] } ?? nearest(to: word, among: names + ["help"])
+        if near.isEmpty {
+            near = nearest(to: word, among: known.keys.sorted()).prefix(1).compactMap { known[$0]?.first }
+        }
         guard longer.isEmpty else {
             throw CommandFailure(
                 .usage, "\"\(word)\" is ambiguous", advice: didYouMean(longer))

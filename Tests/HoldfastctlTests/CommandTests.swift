@@ -481,6 +481,7 @@ struct EndingTests {
     @Test(arguments: [
         ("statsu", "did you mean status?"), ("qwertyuiop", "holdfastctl help lists all commands"),
         ("", "holdfastctl help lists all commands"), ("up", "did you mean connect?"),
+        ("restrat", "did you mean reconnect?"),
         ("add", "did you mean config init?"), ("logs", "did you mean log?"),
     ])
     func `an unknown command gets a suggestion`(_ word: String, _ advice: String) {

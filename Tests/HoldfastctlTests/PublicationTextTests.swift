@@ -27,6 +27,7 @@ struct PublicationTextTests {
         #expect(lines.first == "main: 3 publications:")
         #expect(lines.count == 6)
         #expect(lines[3].hasPrefix("~/lamp"))
+        #expect(lines[3].contains(" 2 B "), "a size is written as in queue")
         #expect(lines[4].contains("refused (not authorized)"))
         #expect(!lines[4].contains("\u{1B}"))
         #expect(lines[5].contains("removing"))

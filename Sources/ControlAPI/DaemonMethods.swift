@@ -114,7 +114,7 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
         public var failed: Int
 
         /// Counts the states of all sessions.
-        public init(states: some Sequence<SessionStatus.State>) {
+        public init(states: some Sequence<SessionState>) {
             let counts = states.reduce(into: [:]) { $0[$1, default: 0] += 1 }
             total = counts.values.reduce(0, +)
             connected = counts[.connected] ?? 0

@@ -56,15 +56,15 @@ public struct SessionHistoryEntry: Codable, Hashable, Sendable {
     /// before it.
     public var time: Timestamp
     public var session: String
-    public var from: SessionStatus.State
+    public var from: SessionState
     /// The same as ``from`` when only the network was lost or came back while the session was trying.
-    public var to: SessionStatus.State
+    public var to: SessionState
     /// `waiting-for-network` while there is no network to try with; otherwise `nil`.
-    @OrNull public var phase: SessionStatus.Phase?
+    @OrNull public var phase: Phase?
     /// Why the state was entered.
     public var reason: SessionStatus.Reason
     /// How the session reconnects, or has reconnected; otherwise `nil`.
-    @OrNull public var mode: SessionStatus.Mode?
+    @OrNull public var mode: ReconnectMode?
     /// When an outage ended: its length in seconds.
     @OrNull public var outage: Double?
     /// When the session stopped trying: the attempts that had failed since it began; otherwise, or if none failed, `nil`.
@@ -86,8 +86,8 @@ public struct SessionHistoryEntry: Codable, Hashable, Sendable {
     }
 
     public init(
-        time: Timestamp, session: String, from: SessionStatus.State, to: SessionStatus.State,
-        phase: SessionStatus.Phase? = nil, reason: SessionStatus.Reason, mode: SessionStatus.Mode? = nil,
+        time: Timestamp, session: String, from: SessionState, to: SessionState,
+        phase: Phase? = nil, reason: SessionStatus.Reason, mode: ReconnectMode? = nil,
         outage: Double? = nil, failures: Failures? = nil
     ) {
         self.time = time

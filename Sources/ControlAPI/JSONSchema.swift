@@ -2,7 +2,16 @@
 ///
 /// Nothing is declared twice: the type decodes itself from a decoder that only notes what it is asked for. What a type
 /// checks beyond that (bounds, or that exactly one of two members is given) is not in the schema.
-enum JSONSchema {
+package enum JSONSchema {
+    /// Returns the names of a type's members, also those of objects in it, as in `outbox.queued`.
+    package static func paths(of type: any Decodable.Type) -> [String] { paths(in: of(type)) }
+
+    private static func paths(in schema: JSONValue) -> [String] {
+        (schema["properties"]?.members ?? [:]).flatMap { name, schema in
+            [name] + paths(in: schema).map { "\(name).\($0)" }
+        }
+    }
+
     static func of(_ type: any Decodable.Type) -> JSONValue {
         known(type) ?? Notes(on: type).schema
     }

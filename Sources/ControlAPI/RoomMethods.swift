@@ -54,10 +54,10 @@ public struct RoomParticipant: Codable, Hashable, Sendable {
     /// Since when the participant has been in the room, by its own clock; `nil` if it does not say.
     @OrNull public var since: Timestamp?
     /// The quality of the participant's connection, as the participant reports it; `nil` if it does not.
-    @OrNull public var quality: SessionStatus.Quality?
+    @OrNull public var quality: Quality?
 
     public init(
-        user: String, device: String, state: State, since: Timestamp?, quality: SessionStatus.Quality? = nil
+        user: String, device: String, state: State, since: Timestamp?, quality: Quality? = nil
     ) {
         self.user = user
         self.device = device

@@ -16,13 +16,13 @@ public struct SessionEvent: ControlNotification {
 
     // state-changed, and phase-changed, when the state stays the same: the state before, and these members of the
     // status.
-    public var from: SessionStatus.State?
+    public var from: SessionState?
     /// state-changed: how many seconds the previous state lasted.
     public var lasted: Double?
-    public var state: SessionStatus.State?
-    public var phase: SessionStatus.Phase?
+    public var state: SessionState?
+    public var phase: Phase?
     /// Also in reconnect-started and reconnect-completed.
-    public var mode: SessionStatus.Mode?
+    public var mode: ReconnectMode?
     public var resumed: Bool?
     public var attempt: Int?
     /// Seconds until the next attempt, in the phase `waiting`.
@@ -38,7 +38,7 @@ public struct SessionEvent: ControlNotification {
     /// was asked for, or made for a new credential and the like, since that is not an outage.
     public var outage: Double?
     /// quality-changed; in participant-changed, what the participant reports about its own connection.
-    public var quality: SessionStatus.Quality?
+    public var quality: Quality?
     /// quality-changed, in seconds.
     public var rtt: Double?
     /// quality-changed, in seconds.

@@ -20,14 +20,14 @@ public struct SessionSnapshot: Codable, Hashable, Sendable {
 
 /// The state that a command led to.
 public struct SessionStateResult: Codable, Hashable, Sendable {
-    public var state: SessionStatus.State
+    public var state: SessionState
     /// The outcome of the command; omitted unless the call waits.
     public var outcome: SessionOutcome?
     /// Why the session is in the state; omitted unless the call waits.
     public var reason: SessionStatus.Reason?
 
     public init(
-        state: SessionStatus.State, outcome: SessionOutcome? = nil, reason: SessionStatus.Reason? = nil
+        state: SessionState, outcome: SessionOutcome? = nil, reason: SessionStatus.Reason? = nil
     ) {
         self.state = state
         self.outcome = outcome

@@ -7,7 +7,7 @@
 public struct SessionStatus: Codable, Hashable, Sendable {
     /// The session's name.
     public var session: String
-    public var state: State
+    public var state: SessionState
     /// When the state was entered.
     public var since: Timestamp
     /// What the session is doing while connecting and reconnecting; otherwise `nil`.
@@ -19,7 +19,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     /// enough others do. Otherwise `nil`.
     @OrNull public var awaitsTurn: Bool?
     /// How it reconnects while reconnecting; otherwise `nil`.
-    @OrNull public var mode: Mode?
+    @OrNull public var mode: ReconnectMode?
     /// While connected: whether the server still had the session. Otherwise `nil`.
     @OrNull public var resumed: Bool?
     /// The number of the attempt, from 1, since the last time the session was stable; 0 when none is needed.
@@ -78,18 +78,12 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     @OrNull public var readFailure: String?
 
     /// Creates a status with the fixed members; the others are set afterwards.
-    public init(session: String, state: State, since: Timestamp, reason: Reason? = nil) {
+    public init(session: String, state: SessionState, since: Timestamp, reason: Reason? = nil) {
         self.session = session
         self.state = state
         self.since = since
         self.reason = reason
     }
-
-    public typealias State = SessionState
-    public typealias Phase = Vocabulary.Phase
-    public typealias Mode = ReconnectMode
-    public typealias Doubt = Vocabulary.Doubt
-    public typealias Quality = Vocabulary.Quality
 
     /// Why a state was entered.
     public struct Reason: Codable, Hashable, Sendable {

@@ -52,7 +52,7 @@ extension Session {
             if isKept {
                 nil
             } else if rooms.isElsewhere {
-                .untilConnected
+                .untilCleared
             } else {
                 rooms.membership?.presence.visibility(keepAlive: mqtt.keepAlive)
             }

@@ -21,7 +21,7 @@ extension SessionMachine {
             /// The server set no keep-alive (3.2.2.3.14), so it need not notice that the connection is gone.
             case unlimited
             /// The session is present in another room than that of its will, which nothing but a clearing ends.
-            case untilConnected
+            case untilCleared
         }
 
         /// For how long others in the room may see the session; `nil` if it is not announced there.
@@ -88,8 +88,9 @@ extension SessionMachine {
             switch visibility {
             case .unlimited:
                 return "others in the room may see the session until the server notices that the connection is gone"
-            case .untilConnected:
-                return "others may see the session until it is connected again, or its presence is cleared by hand"
+            case .untilCleared:
+                return "others in a room may see the session until that is cleared: by its next connection, if the "
+                    + "server lets it, or by hand"
             case .limited(let duration): rest = max(rest, now.duration(to: end.advanced(by: duration)))
             }
         }

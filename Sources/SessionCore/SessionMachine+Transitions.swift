@@ -384,7 +384,9 @@ extension SessionMachine {
             connected.quality.nothingCameBack()
             state = .connected(connected)
         case .dead(let code):
-            abandon(connected, because: Reason(code), at: now, into: &actions)
+            // Without a path, it is not the server that left a probe unanswered.
+            let isPathLost = code == .probeTimeout && endpoints[connected.attempt.endpoint] == nil
+            abandon(connected, because: Reason(isPathLost ? .pathLost : code), at: now, into: &actions)
         }
     }
 

@@ -167,7 +167,7 @@ extension MessagePublishMethod.Wait: ExpressibleByArgument {}
 extension Terminal.Colour: ExpressibleByArgument {}
 extension SessionReconnectMethod.Mode: ExpressibleByArgument {}
 extension SessionSimulateMethod.Fault: ExpressibleByArgument {}
-extension SessionStatus.State: ExpressibleByArgument {}
+extension SessionState: ExpressibleByArgument {}
 
 extension QueuedMessageState: ExpressibleByArgument {
     public init?(argument: String) {

@@ -67,7 +67,10 @@ struct CommandWords: Equatable {
         if names.contains(word) { return word }
         let longer = word.isEmpty ? [] : names.filter { $0.hasPrefix(word) }
         if longer.count == 1 { return longer[0] }
-        let near = known[word].map { [$0] } ?? nearest(to: word, among: names + ["help"])
+        var near = known[word].map { [$0[0]] } ?? nearest(to: word, among: names + ["help"])
+        if near.isEmpty {
+            near = nearest(to: word, among: known.keys.sorted()).prefix(1).compactMap { known[$0]?.first }
+        }
         guard longer.isEmpty else {
             throw CommandFailure(
                 .usage, "\"\(word)\" is ambiguous", advice: didYouMean(longer))
@@ -79,7 +82,8 @@ struct CommandWords: Equatable {
 
     /// Returns the subcommand that the first word after a command names or abbreviates. If the command has a default
     /// subcommand, the word may also be an argument of that one: abbreviations are then not expanded, and a word that
-    /// is spelled almost like a subcommand counts as a mistake only if more words follow.
+    /// is spelled almost like a subcommand, or is its name in other tools, counts as a mistake only if another argument
+    /// follows.
     private static func part(
         _ following: ArraySlice<String>, of command: String, _ configuration: CommandConfiguration
     ) throws(CommandFailure) -> String {
@@ -87,17 +91,20 @@ struct CommandWords: Equatable {
         guard let word = following.first, !word.hasPrefix("-"), !parts.contains(word) else {
             return following.first ?? ""
         }
-        let near = nearest(to: word, among: parts)
+        let meant = known[word, default: []].filter { $0.hasPrefix("\(command) ") }
+        let near = meant.isEmpty ? nearest(to: word, among: parts).map { "\(command) \($0)" } : meant
+        var elsewhere: [String] = []
         if configuration.defaultSubcommand != nil {
-            if near.isEmpty || following.count < 2 { return word }
+            if near.isEmpty || following.dropFirst().first?.hasPrefix("-") ?? true { return word }
         } else {
             let longer = parts.filter { $0.hasPrefix(word) }
             if longer.count == 1 { return longer[0] }
+            elsewhere = configurations[word] == nil ? Array(known[word, default: []].prefix(1)) : [word]
         }
         throw CommandFailure(
             .usage, "unknown command \"\(command) \(word)\"",
-            advice: didYouMean(near.map { "\(command) \($0)" })
-                ?? "the subcommands are: \(parts.joined(separator: ", "))")
+            advice: didYouMean(near) ?? didYouMean(elsewhere) ?? "the subcommands are: \(parts.joined(separator: ", "))"
+        )
     }
 
     /// The parser takes every word that begins with a hyphen for an option. No option begins with a digit, so a word such
@@ -105,27 +112,12 @@ struct CommandWords: Equatable {
     ///
     /// - Parameter start: the index of the command.
     private static func withNumbersAsValues(_ words: [String], after start: Int) -> [String] {
-        func isNumber(_ word: String) -> Bool {
-            word.hasPrefix("-") && (word.dropFirst().first.map { $0 == "." || ("0"..."9").contains($0) } ?? false)
+        guard words.prefix(while: { $0 != "--" }).contains(where: isNumber), let target = target(of: words) else {
+            return words
         }
-        guard words.prefix(while: { $0 != "--" }).contains(where: isNumber),
-            var command = HoldfastControl.configuration.subcommands.first(where: { $0.word == words[start] })
-        else { return words }
-        var place = start + 1
-        var options: [String] = []
-        let configuration = command.configuration
-        if !configuration.subcommands.isEmpty {
-            options = Array(words[place..<afterCommonOptions(in: words, from: place)])
-            place += options.count
-            let part = configuration.subcommands.first { words.indices.contains(place) && $0.word == words[place] }
-            guard let part = part ?? configuration.defaultSubcommand else { return words }
-            if words.indices.contains(place), words[place] == part.word {
-                options.append(words[place])
-                place += 1
-            }
-            command = part
-        }
-        let names = optionsWithValues(of: command)
+        var place = target.arguments
+        var options = Array(words[(start + 1)..<place])
+        let names = self.options(of: target.command).withValues
         var arguments: [String] = []
         while place < words.count, words[place] != "--" {
             let word = words[place]
@@ -143,35 +135,117 @@ struct CommandWords: Equatable {
         return words[...start] + options + ["--"] + arguments
     }
 
-    /// Returns the options that a value follows, such as `--timeout` and `-c`.
-    private static func optionsWithValues(of command: any ParsableCommand.Type) -> Set<String> {
+    private static func isNumber(_ word: String) -> Bool {
+        word.hasPrefix("-") && (word.dropFirst().first.map { $0 == "." || ("0"..."9").contains($0) } ?? false)
+    }
+
+    /// Returns the command or subcommand that the words name, and where its options and arguments begin.
+    private static func target(
+        of words: [String]
+    ) -> (command: any ParsableCommand.Type, name: String, arguments: Int)? {
+        let place = afterCommonOptions(in: words, from: 0)
+        guard words.indices.contains(place), !words[place].hasPrefix("-") else {
+            return (HoldfastControl.self, "holdfastctl", place)
+        }
+        guard let command = HoldfastControl.configuration.subcommands.first(where: { $0.word == words[place] }) else {
+            return nil
+        }
+        let name = "holdfastctl \(command.word)"
+        guard !command.configuration.subcommands.isEmpty else { return (command, name, place + 1) }
+        let second = afterCommonOptions(in: words, from: place + 1)
+        let parts = command.configuration.subcommands
+        if words.indices.contains(second), let part = parts.first(where: { $0.word == words[second] }) {
+            return (part, "\(name) \(part.word)", second + 1)
+        }
+        return command.configuration.defaultSubcommand.map { ($0, "\(name) \($0.word)", second) }
+    }
+
+    /// The options of a command, such as `--timeout`, `-c` and `--json`.
+    private struct Options {
+        var withValues: Set<String> = []
+        var flags: Set<String> = []
+        /// Those of every command that are the parser's own.
+        static let builtIn: Set = ["--help", "-h", "--help-hidden", "--version"]
+    }
+
+    private static func options(of command: any ParsableCommand.Type) -> Options {
         let description = try? JSONValue(parsing: Array(command._dumpHelp().utf8)[...])
-        guard case .array(let arguments)? = description?["command"]?["arguments"] else { return [] }
-        var found: Set<String> = []
-        for argument in arguments where argument["kind"] == .string("option") {
+        var options = Options()
+        guard case .array(let arguments)? = description?["command"]?["arguments"] else { return options }
+        for argument in arguments where argument["kind"] != .string("positional") {
             guard case .array(let names)? = argument["names"] else { continue }
             for name in names {
                 guard case .string(let text)? = name["name"] else { continue }
-                found.insert((name["kind"] == .string("short") ? "-" : "--") + text)
+                let word = (name["kind"] == .string("short") ? "-" : "--") + text
+                if argument["kind"] == .string("option") {
+                    options.withValues.insert(word)
+                } else {
+                    options.flags.insert(word)
+                }
             }
         }
-        return found
+        return options
     }
 
-    /// Names that other tools use, and our commands for them.
-    static let known: [String: String] = [
-        "up": "connect", "start": "connect", "down": "disconnect", "stop": "disconnect", "restart": "reconnect",
-        "send": "publish", "receive": "subscribe", "consume": "subscribe",
-        "ls": "list", "sessions": "list", "show": "status", "info": "status", "state": "status", "logs": "log",
-        "journal": "log", "monitor": "watch", "events": "watch", "follow": "watch", "add": "config init",
-        "new": "config init", "create": "config init", "init": "config init", "edit": "config edit",
-        "delete": "config remove", "remove": "config remove", "rm": "config remove",
-        "password": "config password", "passwd": "config password", "secret": "config password",
-        "doctor": "check", "diagnose": "check", "test": "check", "netcheck": "check", "outbox": "queue",
-        "messages": "queue", "route": "network", "ip": "network", "who": "participants", "members": "participants",
-        "room": "switch-room", "join": "switch-room", "dashboard": "top", "peers": "clients", "connections": "clients",
-        "stats": "metrics", "report": "bugreport",
-    ]
+    /// What to say about the first option that the command does not have; `nil` if it has all. The parser takes what follows
+    /// such an option for an argument, and may complain about that instead.
+    var unknownOption: CommandFailure? {
+        guard let target = Self.target(of: complete) else { return nil }
+        let options = Self.options(of: target.command)
+        var place = target.arguments
+        while place < complete.count, complete[place] != "--" {
+            let word = complete[place]
+            place += 1
+            guard word.hasPrefix("-"), word != "-", !Self.isNumber(word) else { continue }
+            let name = word.hasPrefix("--") ? String(word.prefix { $0 != "=" }) : String(word.prefix(2))
+            if options.withValues.contains(name) {
+                let isValueNext =
+                    name == word && complete.indices.contains(place)
+                    && (!complete[place].hasPrefix("-") || complete[place] == "-" || Self.isNumber(complete[place]))
+                if isValueNext { place += 1 }
+            } else if !options.flags.contains(name), !Options.builtIn.contains(name) {
+                let isLong = name.hasPrefix("--")
+                let long = options.withValues.union(options.flags).subtracting(Options.builtIn).filter {
+                    $0.hasPrefix("--")
+                }
+                let near = isLong ? nearest(to: name, among: long.sorted()) : []
+                let rule = isLong ? "" : "; what begins with - and is no option goes after --"
+                return CommandFailure(
+                    .usage, "unknown option \(quoted(name).dropFirst().dropLast())",
+                    advice: didYouMean(near) ?? "\(target.name) --help lists the options\(rule)")
+            }
+        }
+        return nil
+    }
+
+    /// Names that other tools use, and our commands for them. Without a command before it, the first one is meant; after
+    /// a command, its own.
+    static let known: [String: [String]] = {
+        let groups: [([String], [String])] = [
+            (["up", "start"], ["connect"]), (["down", "stop"], ["disconnect"]), (["restart"], ["reconnect"]),
+            (["send"], ["publish", "queue retry"]), (["receive", "consume"], ["subscribe"]),
+            (["sessions"], ["list"]), (["ls"], ["list", "config show", "queue list", "publications list"]),
+            (["show", "info", "state"], ["status", "queue list", "publications list"]), (["list"], ["config show"]),
+            (["cat", "print"], ["config show"]), (["logs", "journal"], ["log"]),
+            (["monitor", "events", "follow"], ["watch"]), (["add"], ["config init", "publications put"]),
+            (["new", "create", "init"], ["config init", "instance add", "publications put"]),
+            (["edit", "change"], ["config edit", "publications put"]),
+            (["delete", "rm"], ["config remove", "instance remove", "publications remove", "queue drop"]),
+            (["remove"], ["config remove", "queue drop"]),
+            (["drop"], ["queue drop", "publications remove", "config remove", "instance remove"]),
+            (["clear", "purge", "flush"], ["queue drop", "publications remove"]),
+            (["retry", "resend", "requeue"], ["queue retry"]),
+            (["put", "set", "update"], ["publications put"]), (["publish"], ["publications put"]),
+            (["unpublish"], ["publications remove"]), (["passwd", "password", "secret"], ["config password"]),
+            (["validate", "lint"], ["config check"]), (["test"], ["check", "config check"]),
+            (["doctor", "diagnose", "netcheck"], ["check"]), (["outbox", "messages"], ["queue"]),
+            (["route", "ip"], ["network"]), (["who", "members"], ["participants"]),
+            (["room", "join"], ["switch-room"]),
+            (["dashboard"], ["top"]), (["peers", "connections"], ["clients"]), (["stats"], ["metrics"]),
+            (["report"], ["bugreport"]),
+        ]
+        return Dictionary(uniqueKeysWithValues: groups.flatMap { words, commands in words.map { ($0, commands) } })
+    }()
 }
 
 extension CommandConfiguration {

@@ -35,6 +35,12 @@ extension CompletionKind {
     /// The same topics, and the filters of subscriptions.
     static var filters: CompletionKind { offered { try await $0.filters() } }
 
+    /// The endpoints of the sessions named on the line, or of all sessions if none is named.
+    static var endpoints: CompletionKind { offered { try await $0.endpoints() } }
+
+    /// The members that the command can print, after those that the line has already.
+    static var fields: CompletionKind { offered { $0.fields } }
+
     private static func offered(_ words: @escaping @Sendable (Completions) async throws -> [String]) -> CompletionKind {
         .custom { line, _, _ in
             let found = try? await within(Completions.limit) { try await words(Completions(line)) }
@@ -140,6 +146,35 @@ struct Completions {
         return Set(found).sorted(by: NaturalOrder.precedes)
     }
 
+    func endpoints() async throws -> [String] {
+        let chosen = Set(try await chosen().map(\.session))
+        let paths = try await answer(NetworkStatusMethod.self, NoParameters())?.paths ?? []
+        var seen: Set<String> = []
+        return paths.filter { chosen.contains($0.session) && seen.insert($0.endpoint).inserted }.map(\.endpoint)
+    }
+
+    /// Returns what a command with `--fields` lists.
+    private static func names(of command: String) -> [String]? {
+        switch command {
+        case "status", "list": JSONSchema.paths(of: SessionStatus.self)
+        case "network": JSONSchema.paths(of: NetworkStatus.EndpointPath.self)
+        case "history": JSONSchema.paths(of: SessionHistoryEntry.self)
+        case "queue": JSONSchema.paths(of: ListedMessage.self) + ["session"]
+        case "publications": JSONSchema.paths(of: ListedPublication.self)
+        case "participants": JSONSchema.paths(of: RoomParticipant.self)
+        case "clients": JSONSchema.paths(of: ConnectedClient.self)
+        default: nil
+        }
+    }
+
+    var fields: [String] {
+        let names = words.lazy.compactMap { Self.names(of: $0) }.first ?? []
+        let typed = words.last ?? ""
+        let given = typed.lastIndex(of: ",").map { String(typed[...$0]) } ?? ""
+        let used = Set(given.split(separator: ",").map(String.init))
+        return names.filter { !used.contains($0) }.sorted().map { given + $0 }
+    }
+
     func quarantined() async throws -> [String] {
         guard let session = try await statuses().map(\.session).first(where: words.contains) else { return [] }
         let result = try await answer(
@@ -160,7 +195,6 @@ struct CompletionCommand: ParsableCommand {
               holdfastctl completion bash >~/.local/share/bash-completion/completions/holdfastctl
             """)
 
-    /// They have no effect, but an alias may contain them.
     @OptionGroup var common: CommonOptions
     @Argument(help: "bash, zsh or fish.", completion: .list(["bash", "zsh", "fish"])) var shell: String
 
@@ -172,7 +206,12 @@ struct CompletionCommand: ParsableCommand {
 
     func run() {
         guard let shell = CompletionShell(rawValue: shell) else { return }
-        Terminal().print(Self.script(for: shell))
+        let script = Self.script(for: shell)
+        if common.json {
+            Terminal().print(json: .object(["script": .string(script)]))
+        } else {
+            Terminal().print(script)
+        }
     }
 
     /// Returns the script without its `#!` line, since the shell sources it instead of running it.

@@ -48,10 +48,15 @@ struct Ending: Equatable {
     /// The members of the error for programs.
     var json: JSONValue {
         let text = output.hasPrefix(Self.prefix) ? String(output.dropFirst(Self.prefix.count)) : output
+        // The parser's sentence is followed by the usage, whose last line names the command that explains it.
+        let lines = text.split(separator: "\n")
+        let sentence = lines.prefix { !$0.hasPrefix("Help: ") && !$0.hasPrefix("Usage: ") }.joined(separator: " ")
+        let see = lines.last?.split(separator: "'").dropFirst().first { $0.hasSuffix(" --help") }
         var members: [String: JSONValue] = [
-            "status": .integer(Int64(status.rawValue)), "message": .string(failure?.sentence ?? text),
+            "status": .integer(Int64(status.rawValue)), "message": .string(failure?.sentence ?? sentence),
         ]
-        if let hint = failure?.advice { members["hint"] = .string(hint) }
+        let hint = failure == nil ? see.map { "see: \($0)" } : failure?.advice
+        if let hint { members["hint"] = .string(hint) }
         if let refusal {
             members["message"] = .string(refusal.message)
             members["code"] = refusal.data.map { .string($0.code) } ?? .null
@@ -82,6 +87,13 @@ struct Ending: Equatable {
                 output: text.hasPrefix(prefix) ? Self.prefix + Self.lowered(text.dropFirst(prefix.count)) : text,
                 isError: !code.isSuccess)
         }
+    }
+
+    /// - Parameter words: what the command line said.
+    init(_ error: any Error, of words: CommandWords) {
+        self.init(error)
+        guard status == .usage, failure == nil, let unknown = words.unknownOption else { return }
+        self.init(unknown)
     }
 
     /// The argument parser begins its sentences with a capital, and all others here do not.
@@ -126,7 +138,7 @@ enum Main {
                 try command.run()
             }
         } catch {
-            let ending = Ending(error)
+            let ending = Ending(error, of: words)
             if !ending.output.isEmpty {
                 if ending.isError {
                     Complaint(ending).write(json: words.wantsJSON)

@@ -5,6 +5,8 @@ import HoldfastClient
 /// Advice about a socket that cannot be used. It depends on how the socket was named, on the host and on the user.
 struct SocketAdvice: Equatable {
     static let standardPath = "/run/holdfast/control.sock"
+    /// That of an address of a socket (unix(7)), without the zero at its end.
+    private static let longestPath = 107
 
     enum Origin: Equatable {
         case standard, option, environment
@@ -26,6 +28,8 @@ struct SocketAdvice: Equatable {
     var isMemberSinceLogin = false
     /// How the service has failed; `nil` if it has not, or if that is unknown.
     var failure: ServiceUnit.Failure?
+    /// Whether the path is longer than the address of a socket can be.
+    var isTooLong = false
 
     var ifNotRunning: String {
         if let ifFailed { return ifFailed }
@@ -80,8 +84,15 @@ struct SocketAdvice: Equatable {
 
     /// Where to find the daemon's own messages.
     var ifBroken: String {
-        ifFailed
-            ?? (origin == .standard && hasSystemd ? "see: systemctl status holdfast" : "see the daemon's log")
+        if isTooLong { return "name a shorter one: \"ln -s DIR /run/NAME\" gives its directory a short name" }
+        if let ifFailed { return ifFailed }
+        guard hasSystemd else {
+            return "see the daemon's log: it is its standard error, in a container \"podman logs NAME\" or "
+                + "\"docker logs NAME\""
+        }
+        return origin == .standard
+            ? "see: systemctl status holdfast"
+            : "see the daemon's log: sudo journalctl -t holdfastd, or where its standard error goes"
     }
 
     var ifOutdated: String {
@@ -98,6 +109,7 @@ extension SocketAdvice {
         origin = path == Self.standardPath ? .standard : path == named ? .environment : .option
         hasSystemd = ServiceUnit.hasSystemd
         if origin == .standard { failure = ServiceUnit.failure }
+        isTooLong = path.utf8.count > Self.longestPath
         var status = stat()
         guard stat(path, &status) == 0 else { return }
         guard status.st_gid != 0, status.st_mode & S_IWGRP != 0 else {

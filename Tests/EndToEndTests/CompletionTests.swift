@@ -81,6 +81,10 @@ extension EndToEnd {
                 (socket + ["queue", "l"], ["list"]), (socket + ["publications", "gw-2"], ["gw-2"]),
                 (["help", "queue", "dr"], ["drop"]), (["help", "stat"], ["status"]),
                 (socket + ["queue", "main", "--state", ""], ["queued", "in-flight", "quarantined"]),
+                (socket + ["check", "gw-2", "--endpoint", "mqtt"], ["mqtt://\(Lab.serverAddress):1883"]),
+                (socket + ["ping", "--endpoint", ""], ["mqtt://\(Lab.serverAddress):1883"]),
+                (["status", "--fields", "outbox.q"], ["outbox.quarantined", "outbox.queued"]),
+                (["list", "--fields", "state,sess"], ["state,session"]),
             ]
             for (words, wanted) in cases {
                 let isTopics = wanted.contains { $0.contains("/") }

@@ -234,6 +234,20 @@ extension EndToEnd.Paths {
         }
     }
 
+    @Test(arguments: LabFamily.allCases)
+    func `lost, with another uplink: a check tries, as the session does`(_ family: LabFamily) async throws {
+        try await withQuietSession(family) { lab, daemon, server, events in
+            try await lab.host.ip(
+                family == .ipv4
+                    ? "route append \(family.defaultRoute(1))" : "route add \(family.defaultRoute(1)) metric 2000")
+            try await lab.router.ip("link set near0 down")
+            try await events.until("told that the path is lost") { $0.event == .pathChanged }
+            let steps = try await daemon.call(CheckRunMethod.self, .init(session: "main")).endpoints.flatMap(\.steps)
+            #expect(steps.first { $0.step == .route }?.ok == true, "\(steps)")
+            #expect(steps.contains { $0.step == .tcp }, "\(steps)")
+        }
+    }
+
     // MARK: More news than the kernel can deliver
 
     @Test func `two thousand routes at once overrun the socket, and a change among them is still noticed`() async throws

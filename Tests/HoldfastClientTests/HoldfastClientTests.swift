@@ -9,7 +9,7 @@ import Testing
 
 @Suite(.timeLimit(.minutes(10)))
 struct HoldfastClientTests {
-    private static func status(_ name: String, _ state: SessionStatus.State = .connected) -> SessionStatus {
+    private static func status(_ name: String, _ state: SessionState = .connected) -> SessionStatus {
         SessionStatus(session: name, state: state, since: Timestamp(rawValue: 0))
     }
 

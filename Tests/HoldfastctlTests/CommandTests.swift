@@ -57,7 +57,9 @@ struct EndingTests {
             (.notPermitted(socket: "/s"), SocketAdvice(owner: .unnamedGroup(996)), "--group-add 996"),
             (.notPermitted(socket: "/s"), SocketAdvice(owner: .root), "only root may open it"),
             (.unreachable(socket: "/s", reason: "x"), SocketAdvice(), "systemctl status holdfast"),
-            (.unreachable(socket: "/s", reason: "x"), SocketAdvice(hasSystemd: false), "the daemon's log"),
+            (.unreachable(socket: "/s", reason: "x"), SocketAdvice(hasSystemd: false), "podman logs NAME"),
+            (.unreachable(socket: "/s", reason: "x"), SocketAdvice(isTooLong: true), "name a shorter one"),
+            (.unresponsive(socket: "/s"), SocketAdvice(origin: .option), "journalctl -t holdfastd"),
             (.connectionLost, SocketAdvice(), "systemctl status holdfast"),
             (.timeout, SocketAdvice(), "systemctl status holdfast"),
             (.unresponsive(socket: "/s"), SocketAdvice(), "systemctl status holdfast"),
@@ -125,6 +127,8 @@ struct EndingTests {
         #expect(SocketAdvice(socket: path).owner == .root)
         #expect(SocketAdvice(socket: path).origin == .option)
         #expect(SocketAdvice(socket: path + ".none").owner == .unknown)
+        #expect(!SocketAdvice(socket: path).isTooLong)
+        #expect(SocketAdvice(socket: "/" + String(repeating: "s", count: 107)).isTooLong)
         #expect(SocketAdvice(socket: SocketAdvice.standardPath).origin == .standard)
     }
 
@@ -174,6 +178,15 @@ struct EndingTests {
             .success, .failed, .usage, .notConnected, .timeout, .notPermitted, .daemonUnreachable, .versionMismatch,
         ]
         #expect(statuses.map(\.rawValue) == [0, 1, 2, 3, 4, 5, 6, 7])
+    }
+
+    private func ending(of words: CommandWords) -> Ending? {
+        do {
+            _ = try HoldfastControl.parseAsRoot(words.complete)
+            return nil
+        } catch {
+            return Ending(error, of: words)
+        }
     }
 
     private func ending(_ arguments: [String]) -> Ending? {
@@ -261,6 +274,19 @@ struct EndingTests {
             (["config", "x"], "the subcommands are: check, show, init, edit, password, remove"),
             (["queue", "lits", "main"], "did you mean queue list?"),
             (["instance", "dad", "a@b"], "did you mean instance add?"),
+            (["queue", "remove", "main", "3"], "did you mean queue drop?"),
+            (["queue", "clear", "main"], "did you mean queue drop?"),
+            (["queue", "resend", "main", "3"], "did you mean queue retry?"),
+            (["publications", "rm", "main", "a"], "did you mean publications remove?"),
+            (["publications", "set", "main", "a", "b"], "did you mean publications put?"),
+            (["config", "rm", "x"], "did you mean config remove?"),
+            (["config", "delete", "x"], "did you mean config remove?"),
+            (["config", "ls"], "did you mean config show?"),
+            (["config", "validate"], "did you mean config check?"), (["config", "reload"], "did you mean reload?"),
+            (["instance", "create", "a@b"], "did you mean instance add?"),
+            (["instance", "list"], "did you mean list?"), (["instance", "up", "a@b"], "did you mean connect?"),
+            // Sessions may have these names.
+            (["queue", "clear"], nil), (["queue", "drop"], nil), (["queue", "remove", "--limit", "3"], nil),
             (["queue", "lits"], nil), (["queue", "main", "--limit", "3"], nil), (["config", "show"], nil),
             (["config"], nil),
             (["config", "--help"], nil), (["publications", "main"], nil),
@@ -456,6 +482,7 @@ struct EndingTests {
     @Test(arguments: [
         ("statsu", "did you mean status?"), ("qwertyuiop", "holdfastctl help lists all commands"),
         ("", "holdfastctl help lists all commands"), ("up", "did you mean connect?"),
+        ("restrat", "did you mean reconnect?"),
         ("add", "did you mean config init?"), ("logs", "did you mean log?"),
     ])
     func `an unknown command gets a suggestion`(_ word: String, _ advice: String) {
@@ -465,10 +492,78 @@ struct EndingTests {
     }
 
     @Test func `a command's name in other tools leads to ours`() {
-        for (word, command) in CommandWords.known {
-            #expect(CommandWords(command.split(separator: " ").map(String.init)).failure == nil, "\(command)")
-            #expect(CommandWords([word]).failure?.status == .usage, "\(word) is no command itself")
+        let names = Set(HoldfastControl.configuration.subcommands.compactMap { $0.configuration.commandName })
+        for (word, commands) in CommandWords.known {
+            for command in commands {
+                let words = command.split(separator: " ").map(String.init)
+                #expect(CommandWords(words).failure == nil, "\(command)")
+                let told = CommandWords([words[0], word, "main"]).failure?.advice
+                if words.count == 2, words[1] != word {
+                    #expect(told == "did you mean \(command)?", "\(words[0]) \(word)")
+                }
+            }
+            guard !names.contains(word) else { continue }
+            #expect(CommandWords([word]).failure?.advice == commands.first.map { "did you mean \($0)?" })
         }
+    }
+
+    @Test(
+        arguments: [
+            (["config", "init", "--endpont", "mqtt://x", "y"], "--endpont", "did you mean --endpoint?"),
+            (["simulate", "--durtion", "3s", "main", "path-lost"], "--durtion", "did you mean --duration?"),
+            (["simulate", "--durtion=3s", "main", "path-lost"], "--durtion", "did you mean --duration?"),
+            (["history", "--limt", "3"], "--limt", "did you mean --limit?"),
+            (["queue", "--limt", "3"], "--limt", "did you mean --limit?"),
+            (["history", "--nonsense"], "--nonsense", "holdfastctl history --help lists the options"),
+            (["--sokcet", "/s", "status"], "--sokcet", "did you mean --socket?"),
+            (
+                ["publish", "main", "t", "-x"], "-x",
+                "holdfastctl publish --help lists the options; what begins with - and is no option goes after --"
+            ),
+        ] as [([String], String, String)])
+    func `an option that does not exist is what the error is about`(
+        _ line: [String], _ option: String, _ advice: String
+    ) throws {
+        let failure = ending(of: CommandWords(line))?.failure
+        #expect(failure == CommandFailure(.usage, "unknown option \(option)", advice: advice))
+    }
+
+    @Test(arguments: [
+        ["publish", "main", "t", "--qos", "3", "m"], ["ping", "-c", "-1"], ["log", "-fn5x"],
+        ["wait", "--timeout", "-1"],
+        ["publish", "main", "t", "m", "--file", "-"], ["publish", "main", "--", "--x", "--y", "--z"],
+    ])
+    func `an error about something else is not blamed on an option that exists`(_ line: [String]) {
+        #expect(CommandWords(line).unknownOption == nil)
+    }
+
+    @Test func `a usage error has its sentence and its hint apart for programs`() throws {
+        let told = try #require(ending(of: CommandWords(["status", "a", "b", "--json"])))
+        let json = Complaint(told).json["error"]
+        #expect(json?["message"] == .string("unexpected argument 'b'"))
+        #expect(json?["hint"] == .string("see: holdfastctl status --help"))
+    }
+
+    @Test(arguments: [
+        ("gw@Big", "an instance is NAME@INSTANCE, where each part"), ("Big", "an instance is NAME@INSTANCE"),
+    ])
+    func `a name that no instance has is answered with the rule for instances`(_ name: String, _ rule: String) throws {
+        let add = try #require(ending(["instance", "add", name]))
+        #expect(add.output.contains(rule))
+        let remove = try #require(ending(["config", "remove", name]))
+        #expect(remove.output.contains("an instance is") == name.contains("@"))
+    }
+
+    @Test func `fields are completed from the members that a command prints`() {
+        let status = Completions(["holdfastctl", "status", "--fields", ""]).fields
+        #expect(Set(status).isSuperset(of: ["session", "state", "outbox", "outbox.queued", "reason.code"]))
+        let more = Completions(["holdfastctl", "--json", "list", "--fields", "session,st"]).fields
+        #expect(more.contains("session,state") && !more.contains("session,session"))
+        for command in ["network", "history", "queue", "publications", "participants", "clients"] {
+            #expect(Completions(["holdfastctl", command, "--fields", ""]).fields.count > 4, "\(command)")
+        }
+        #expect(Completions(["holdfastctl", "queue", "--fields", ""]).fields.contains("session"))
+        #expect(Completions(["holdfastctl", "ping", ""]).fields == [])
     }
 
     @Test func `an error is JSON for programs, with its code and hint`() throws {
@@ -556,9 +651,9 @@ struct EndingTests {
             (.failed, "not-authorized", true), (.disconnected, "user-disconnect", true), (.disconnected, "idle", false),
             (.disconnected, "configuration-changed", false), (.reconnecting, "refused", false),
             (.connected, "started", false),
-        ] as [(SessionStatus.State, String, Bool)])
+        ] as [(SessionState, String, Bool)])
     func `a command that waits for a session says when only a person can connect it`(
-        _ state: SessionStatus.State, _ code: String, _ isStopped: Bool
+        _ state: SessionState, _ code: String, _ isStopped: Bool
     ) {
         let reason = SessionStatus.Reason(code: code, group: "local", terminal: state == .failed, message: "")
         let status = SessionStatus(session: "main", state: state, since: Timestamp(rawValue: 0), reason: reason)
@@ -728,7 +823,8 @@ struct EndingTests {
         let doubt =
             "lines 2-3 may or may not have been accepted: publishing them again may deliver them twice, "
             + "and not doing so may lose them"
-        let rest = "to be published again: all lines from 4 on"
+        // The end of the input was not read.
+        let rest = "to be published again: all lines from 4 on, if there are any"
         #expect(tally.sentenceAfterInterruption == "1 message is delivered; \(doubt); \(rest)")
         tally.interrupted(areDurable: true)
         let seen = "see: holdfastctl queue list main"
@@ -754,6 +850,23 @@ struct EndingTests {
         #expect(unsent.remainder == "to be published again: all lines from 2 on")
         unsent.take(.success(Self.accepted))
         #expect(unsent.remainder == nil)
+        unsent.read(0, isAtEnd: false, hasBegunAnother: true)
+        #expect(unsent.remainder == "to be published again: all lines from 3 on")
+    }
+
+    @Test func `a line is not said to exist before it was read`() {
+        var tally = LineTally(wait: .delivered, session: "main")
+        tally.read(1, isAtEnd: false)
+        tally.take(
+            .failure(.refused(.messageRejected("the server said no", reasonCode: 135).afterAcceptance(of: 1))))
+        #expect(tally.remainder == "to be published again: all lines from 2 on, if there are any")
+        tally.read(0, isAtEnd: true)
+        #expect(tally.remainder == nil)
+        tally.read(2, isAtEnd: false)
+        tally.take(.failure(.refused(.outboxFull("main"))))
+        tally.take(.failure(.cancelled))
+        #expect(
+            tally.remainder?.hasSuffix("to be published again: line 2, and all from 4 on, if there are any") == true)
     }
 
     @Test func `a message that was rejected or dropped is not to be published again`() {
@@ -788,14 +901,14 @@ struct EndingTests {
 }
 
 struct WaitProgressTests {
-    private func snapshot(_ states: [String: SessionStatus.State]) -> SessionWatch.Element {
+    private func snapshot(_ states: [String: SessionState]) -> SessionWatch.Element {
         let sessions = states.map { SessionStatus(session: $0, state: $1, since: Timestamp(rawValue: 0)) }
         return .snapshot(
             .init(watch: .init(rawValue: "w1"), snapshot: .init(sessions: sessions), sequence: 1))
     }
 
     private func event(
-        _ session: String, _ state: SessionStatus.State, _ code: String? = nil
+        _ session: String, _ state: SessionState, _ code: String? = nil
     ) -> SessionWatch.Element {
         var event = SessionEvent(
             watch: .init(rawValue: "w1"), sequence: 2, time: Timestamp(rawValue: 0), session: session,
@@ -947,9 +1060,9 @@ struct CommandOutcomeTests {
             (.disconnected, .disconnected, "user-disconnect", false, nil),
             (.disconnected, .disconnected, "goodbye-unheard", false, .failed),
             (.failed, .failed, "banned", false, nil), (nil, .connecting, nil, true, nil),
-        ] as [(SessionOutcome?, SessionStatus.State, String?, Bool, EndStatus?)])
+        ] as [(SessionOutcome?, SessionState, String?, Bool, EndStatus?)])
     func `the outcome of a command decides its exit code`(
-        _ outcome: SessionOutcome?, _ state: SessionStatus.State, _ code: String?, _ isConnect: Bool,
+        _ outcome: SessionOutcome?, _ state: SessionState, _ code: String?, _ isConnect: Bool,
         _ status: EndStatus?
     ) {
         let reason = code.map {

@@ -27,6 +27,7 @@ struct PublicationTextTests {
         #expect(lines.first == "main: 3 publications:")
         #expect(lines.count == 6)
         #expect(lines[3].hasPrefix("~/lamp"))
+        #expect(lines[3].contains(" 2 B "), "a size is written as in queue")
         #expect(lines[4].contains("refused (not authorized)"))
         #expect(!lines[4].contains("\u{1B}"))
         #expect(lines[5].contains("removing"))
@@ -38,7 +39,7 @@ struct PublicationTextTests {
         let times = TimeText(now: Timestamp(rawValue: 1_795_165_976_120), isAbsolute: false)
         let result = RoomParticipantsMethod.Result(room: "plant", participants: [])
         for (state, overview) in [
-            (SessionStatus.State.connected, "0 participants in plant."),
+            (SessionState.connected, "0 participants in plant."),
             (.reconnecting, "main is reconnecting; before, it knew of 0 participants in plant."),
         ] {
             #expect(RoomText.lines(for: result, of: "main", state: state, times: times) == [overview])

@@ -8,9 +8,9 @@ struct StatusTextTests {
     private static let now = Timestamp(rawValue: 1_795_165_964_120)
 
     static func status(
-        _ state: SessionStatus.State, for seconds: Int64 = 12, phase: SessionStatus.Phase? = nil, attempt: Int = 0,
+        _ state: SessionState, for seconds: Int64 = 12, phase: Phase? = nil, attempt: Int = 0,
         retryIn: Double? = nil, reason: SessionStatus.Reason? = nil, endpoint: String? = "mqtts://broker.example:8883",
-        interface: String? = nil, quality: SessionStatus.Quality? = nil, rtt: Double? = nil, lastHeard: Double? = nil
+        interface: String? = nil, quality: Quality? = nil, rtt: Double? = nil, lastHeard: Double? = nil
     ) -> SessionStatus {
         var status = SessionStatus(
             session: "main", state: state, since: Timestamp(rawValue: now.rawValue - seconds * 1000), reason: reason)
@@ -163,8 +163,8 @@ struct StatusTextTests {
         #expect(lines.contains { $0.contains("Room") && $0.hasSuffix(room) })
     }
 
-    @Test(arguments: SessionStatus.State.allCases, [nil] + SessionStatus.Phase.allCases.map(Optional.some))
-    func `every state and phase gives one whole sentence`(_ state: SessionStatus.State, _ phase: SessionStatus.Phase?) {
+    @Test(arguments: SessionState.allCases, [nil] + Phase.allCases.map(Optional.some))
+    func `every state and phase gives one whole sentence`(_ state: SessionState, _ phase: Phase?) {
         let sentence = StatusText.sentence(for: Self.status(state, phase: phase), now: Self.now)
         #expect(sentence.hasPrefix("main "))
         #expect(sentence.hasSuffix("."))
@@ -335,6 +335,44 @@ struct DetailTests {
         #expect(first([]) == "No session needs the network.")
     }
 
+    @Test func `a change of a path says what has changed`() {
+        func path(_ interface: String, _ source: String, _ gateway: String? = nil) -> SessionStatus.Path {
+            .init(interface: interface, type: interface == "lo" ? "loopback" : "wifi", source: source, gateway: gateway)
+        }
+        func last(_ from: SessionStatus.Path?, _ to: SessionStatus.Path?) -> String? {
+            let change = NetworkStatus.Change(
+                time: Timestamp(rawValue: 0), class: "gained", session: "a", from: from, to: to)
+            let status = NetworkStatus(interfaces: [], paths: [], changes: [change], counters: [:])
+            return NetworkText.lines(for: status, times: times).last?.split(separator: "a: gained, ").last.map(
+                String.init)
+        }
+        #expect(last(nil, path("wlan0", "10.0.0.1")) == "none → wlan0")
+        #expect(last(path("eth0", "10.0.0.1"), path("wlan0", "10.0.0.1")) == "eth0 → wlan0")
+        #expect(last(path("wlan0", "10.0.0.1"), path("wlan0", "10.0.0.2")) == "wlan0 from 10.0.0.1 → 10.0.0.2")
+        #expect(last(path("wlan0", "a", "b"), path("wlan0", "a", "c")) == "wlan0 via b → c")
+        #expect(last(path("wlan0", "a"), path("wlan0", "a")) == "wlan0")
+        let local = path("lo", "127.0.0.1")
+        #expect(last(local, local) == "lo, and the routes to other hosts have changed")
+    }
+
+    @Test func `a command about one session names everything else that a reload would do`() {
+        func others(_ result: DaemonReloadMethod.Result, than session: String = "a") -> String? {
+            ReloadText.others(result, than: session)
+        }
+        #expect(others(.init()) == nil && others(.init(added: ["a"])) == nil && others(.init(removed: ["a"])) == nil)
+        #expect(
+            others(.init(changed: ["c"], added: ["b"], removed: ["a", "d"])) == "remove d, and change c, and add b")
+        #expect(others(.init(kept: ["k"])) == nil)
+        let level = ConfigurationChange(session: nil, key: "log.level", from: "\"info\"", to: "\"debug\"")
+        #expect(others(.init(changes: [level])) == "change the daemon")
+        let own = ConfigurationChange(session: "a", key: "room", from: "\"\"", to: "\"r\"")
+        #expect(others(.init(changed: ["a"], changes: [own])) == nil)
+        let problem = ConfigurationProblem(session: "b", file: "b.toml", line: 1, column: 1, message: "unknown key")
+        #expect(others(.init(added: ["b"], errors: [problem])) == nil, "it only shows its errors")
+        #expect(others(.init(added: ["gw@a", "gw@b"]), than: "gw@") == nil)
+        #expect(others(.init(added: ["gw@a", "gw@b"]), than: "gw@a") == "add gw@b")
+    }
+
     @Test func `reload says what changed and where errors are`() {
         #expect(ReloadText.sentence(.init()) == "Reloaded: nothing changed.")
         let problem = ConfigurationProblem(session: "a", file: "a.toml", line: 3, column: 9, message: "unknown key")
@@ -375,15 +413,6 @@ struct DetailTests {
                 "  w: 3 received messages, 1 durable consumer and 2 publications stay on disk; a file named w.toml with "
                     + "one of the same servers takes them up",
             ])
-    }
-
-    @Test func `a reload for one session says what it would do to others, and nothing of those that it adds`() {
-        #expect(ReloadText.others(.init(), than: "new") == nil)
-        #expect(ReloadText.others(.init(changed: ["new"], added: ["three"], kept: ["k"]), than: "new") == nil)
-        #expect(ReloadText.others(.init(added: ["new"], removed: ["one", "two"]), than: "new") == "remove one, two")
-        #expect(
-            ReloadText.others(.init(changed: ["new", "three"], removed: ["one"]), than: "new")
-                == "remove one, and change three")
     }
 }
 
@@ -427,7 +456,7 @@ struct WatchTextTests {
 
 struct HistoryRowTests {
     @Test func `a removed session has a row only if it was connected`() {
-        func entry(_ session: String, _ from: SessionStatus.State, _ to: SessionStatus.State) -> SessionHistoryEntry {
+        func entry(_ session: String, _ from: SessionState, _ to: SessionState) -> SessionHistoryEntry {
             SessionHistoryEntry(
                 time: Timestamp(rawValue: 0), session: session, from: from, to: to, phase: nil,
                 reason: .init(code: "x", group: "y", terminal: false, message: "z"), mode: nil, outage: nil)

@@ -15,8 +15,8 @@ private func reason(_ code: String) -> SessionStatus.Reason {
 }
 
 private func entry(
-    _ minutes: Double, _ from: SessionStatus.State, _ to: SessionStatus.State, _ code: String = "reset",
-    session: String = "main", phase: SessionStatus.Phase? = nil, mode: SessionStatus.Mode? = nil,
+    _ minutes: Double, _ from: SessionState, _ to: SessionState, _ code: String = "reset",
+    session: String = "main", phase: Phase? = nil, mode: ReconnectMode? = nil,
     outage: Double? = nil
 ) -> SessionHistoryEntry {
     SessionHistoryEntry(
@@ -24,7 +24,7 @@ private func entry(
         reason: reason(code), mode: mode, outage: outage)
 }
 
-private func status(_ state: SessionStatus.State, since minutes: Double, session: String = "main") -> SessionStatus {
+private func status(_ state: SessionState, since minutes: Double, session: String = "main") -> SessionStatus {
     var status = SessionStatus(session: session, state: state, since: Timestamp(rawValue: minute(minutes)))
     status.reason = reason("now")
     return status
@@ -387,6 +387,25 @@ struct TimelineTextTests {
             [entry(5, .connected, .reconnecting)], earlier: [entry(-1, .connecting, .connected)], sessions: [status]
         ).outages
         #expect(lasting.map(\.cause) == ["because of reset; 1 attempt: because of refused"])
+    }
+
+    @Test func `a cause that all attempts had is told once`() {
+        var outage = Timeline.Outage(session: "main", start: 0, beginning: .start, length: 1, reason: "no", ending: "")
+        (outage.failedAttempts, outage.failure) = (8, "no")
+        #expect(outage.cause == "no; 8 attempts")
+        outage.failedAttempts = 1
+        #expect(outage.cause == "no")
+    }
+
+    @Test(arguments: [true, false])
+    func `a long name leaves the timelines most of the line`(isBounded: Bool) throws {
+        var named = hour
+        named.rows[0].session = String(repeating: "n", count: 63)
+        let row = try #require(text(named, width: 80, isBounded: isBounded).dropFirst(2).first)
+        #expect(row.hasPrefix(isBounded ? "nnnnnnnnnnnn…nnnnnnnnnnn  =" : "\(named.rows[0].session)  ="))
+        #expect(row.filter { "=+~._-".contains($0) }.count == 45 + 1, "the last full stop is that of the percentage")
+        let scale = text(named, width: 80, isBounded: isBounded)[3]
+        #expect(scale.prefix { $0 == " " }.count == (isBounded ? 24 : 63) + 2)
     }
 
     @Test func `a timeline without sessions or outages says so`() {

@@ -7,7 +7,7 @@ struct TopModelTests {
     private static let start: Int64 = 1_795_165_964_120
 
     private static func status(
-        _ name: String, _ state: SessionStatus.State = .connected, rtt: Double? = 0.02, published: Int64 = 0
+        _ name: String, _ state: SessionState = .connected, rtt: Double? = 0.02, published: Int64 = 0
     ) -> SessionStatus {
         var status = SessionStatus(
             session: name, state: state, since: Timestamp(rawValue: start - 5000),
@@ -113,7 +113,7 @@ struct TopModelTests {
 
     @Test func `where there is no room for all sessions, those come first that are not connected`() {
         let sessions = (1...9).map { number in
-            (state: number == 8 ? SessionStatus.State.failed : .connected, lines: ["s-\(number)"])
+            (state: number == 8 ? SessionState.failed : .connected, lines: ["s-\(number)"])
         }
         func lines(_ room: Int) -> [String] {
             LiveLines.states(sessions, heading: ["all"], overview: ["some"], room: room)

@@ -164,6 +164,22 @@ import Testing
         #expect(client.handle(.received(ByteBuffer(bytes: alert))) == ["foreign protocol tls", "close"])
     }
 
+    @Test(arguments: [
+        ("HTTP/1.1 400 Bad Request\r\n\r\n", ForeignProtocol.http), ("SSH-2.0-OpenSSH_9.2\r\n", .ssh),
+        ("-ERR unknown command\r\n", .redis),
+    ])
+    func `another protocol is named wherever a packet should begin`(bytes: String, other: ForeignProtocol) throws {
+        for version in [ProtocolVersion.five, .threeOneOne] {
+            var decoder = PacketDecoder(version: version)
+            decoder.append(Packet.pingresp.encoded(as: version))
+            #expect(try decoder.next() == .pingresp)
+            decoder.append(ByteBuffer(string: bytes))
+            let error = #expect(throws: MalformedPacket.self) { try decoder.next() }
+            #expect(error?.reasonCode == .malformedPacket)
+            #expect(error?.message == "in place of an MQTT packet came the bytes of \(other.name)")
+        }
+    }
+
     @Test func `a greeting may come in pieces, and an MQTT server is never taken for another`() {
         var client = MQTTClientHarness()
         client.open()

@@ -66,7 +66,7 @@ struct AgoraScenarios {
     struct Ending: CustomTestStringConvertible {
         var agora: String
         var code: ReasonCode?
-        var state: SessionStatus.State
+        var state: SessionState
         var reason: String
         var testDescription: String { agora }
     }

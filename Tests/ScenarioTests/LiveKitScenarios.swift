@@ -135,13 +135,13 @@ struct LiveKitScenarios {
 
     /// LeaveRequest.Action, and the reason code that an MQTT server has for it.
     @Test(arguments: [
-        ("RESUME", ReasonCode.serverShuttingDown, SessionStatus.State.reconnecting, "server-shutdown"),
+        ("RESUME", ReasonCode.serverShuttingDown, SessionState.reconnecting, "server-shutdown"),
         ("RESUME", .keepAliveTimeout, .reconnecting, "server-keep-alive-timeout"),
         ("DISCONNECT, PARTICIPANT_REMOVED", .administrativeAction, .failed, "removed-by-administrator"),
         ("DISCONNECT, DUPLICATE_IDENTITY", .sessionTakenOver, .failed, "displaced"),
     ])
     func `a DISCONNECT from the server gives the state and the reason`(
-        _ action: String, _ code: ReasonCode, _ state: SessionStatus.State, _ reason: String
+        _ action: String, _ code: ReasonCode, _ state: SessionState, _ reason: String
     ) async throws {
         try await Self.connected { scenario, a in
             scenario.with { broker, now in broker.disconnect("a", code, at: now) }

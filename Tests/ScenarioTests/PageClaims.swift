@@ -5,13 +5,13 @@ import SessionCore
 struct Claim: Hashable, Sendable, CustomStringConvertible {
     enum What: Hashable, Sendable {
         case state
-        case stateFrom(SessionStatus.State)
+        case stateFrom(SessionState)
         case reason(String)
-        case mode(SessionStatus.Mode)
+        case mode(ReconnectMode)
         case resumed(Bool)
-        case phase(SessionStatus.Phase)
+        case phase(Phase)
         case cause(RoomParticipant.Departure)
-        case quality(SessionStatus.Quality)
+        case quality(Quality)
         case publication(PublicationState)
         case event(SessionEvent.Kind)
         case error(String)
@@ -19,7 +19,7 @@ struct Claim: Hashable, Sendable, CustomStringConvertible {
 
     var what: What
     /// The state that the page names before it; a state holds until the next one in the cell.
-    var state: SessionStatus.State?
+    var state: SessionState?
 
     var description: String { "\(state?.rawValue ?? "") \(what)" }
 
@@ -97,7 +97,7 @@ extension Claim {
 
     private struct Reader {
         var claims: [Claim] = []
-        private var state: SessionStatus.State?
+        private var state: SessionState?
         private var isAboutEvents = false
         private var isAboutErrors = false
         /// The word that the next ones are values of: `mode`, `resumed`, `cause`, `quality` or an event.
@@ -123,20 +123,20 @@ extension Claim {
             case "or", "and": break
             default:
                 key = ""
-                if let named = SessionStatus.State(rawValue: word) { read(named) }
+                if let named = SessionState(rawValue: word) { read(named) }
             }
         }
 
         private mutating func read(value: String) {
             switch key {
             case "cause": claim(.cause(.init(rawValue: value)))
-            case "quality": SessionStatus.Quality(rawValue: value).map { claim(.quality($0)) }
+            case "quality": Quality(rawValue: value).map { claim(.quality($0)) }
             case SessionEvent.Kind.publicationChanged.rawValue: claim(.publication(.init(rawValue: value)))
             default: break
             }
         }
 
-        private mutating func read(_ named: SessionStatus.State) {
+        private mutating func read(_ named: SessionState) {
             switch previous {
             case "from":
                 claim(.stateFrom(named))
@@ -152,7 +152,7 @@ extension Claim {
             defer { previous = "" }
             if word == "resumed" || word == "mode" {
                 key = word
-            } else if previous == "phase", let phase = SessionStatus.Phase(rawValue: word) {
+            } else if previous == "phase", let phase = Phase(rawValue: word) {
                 claim(.phase(phase))
             } else if let error = RPCError.Code.allCases.first(where: { $0.name == word }), isAboutErrors {
                 claim(.error(error.name))

@@ -144,7 +144,7 @@ struct PageScenarios {
         ]
         known.formUnion(Claim.kinds.map(\.rawValue))
         known.formUnion(RPCError.Code.allCases.map(\.name))
-        known.formUnion(SessionStatus.Phase.allCases.map(\.rawValue))
+        known.formUnion(Phase.allCases.map(\.rawValue))
         known.formUnion(Reason.Code.allCases.map(\.rawValue))
         known.formUnion(ControlMethods.names)
         for key in SessionConfiguration.keys {

@@ -162,6 +162,15 @@ import Testing
         #expect(session.status.reason.message.contains("until the server notices that the connection is gone"))
     }
 
+    @Test func `presence in another room than that of the will is not said to end with a connection to any server`() {
+        var session = Self.lingering()
+        session.machine.remains.visibility = .untilCleared
+        session.end(.reset)
+        session.disconnect()
+        let message = session.status.reason.message
+        #expect(message.contains("by its next connection, if the server lets it, or by hand"), "\(message)")
+    }
+
     @Test func `a daemon that stops reports no unheard goodbye`() {
         var session = Self.lingering()
         session.end(.reset)

@@ -336,6 +336,7 @@ import Testing
         session.pass(.seconds(3))
         #expect(session.pass(.seconds(3)) == [.abandon(1)])
         #expect(session.phase == .waitingForNetwork)
+        #expect(session.reason == .pathLost, "without a path, the server is not to blame for what is unanswered")
     }
 
     @Test func `what had arrived before the path was lost proves nothing, whenever it is read`() {

@@ -531,7 +531,7 @@ struct SessionStepsTests {
         _ = session.receives(.puback(Acknowledgement(packetID: try id(4))))
         _ = session.take(.disconnect(Reason(.userDisconnect)))
         #expect(session.session.machine.reason.code == .goodbyeUnheard)
-        #expect(session.session.machine.reason.message.contains("until it is connected again"))
+        #expect(session.session.machine.reason.message.contains("until that is cleared"))
     }
 
     @Test(arguments: [

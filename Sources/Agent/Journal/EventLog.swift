@@ -14,8 +14,12 @@ struct EventLog: Sendable {
     /// The number of the oldest event that is kept.
     private var oldest: Int64 = 1
     private var bytes = 0
-    /// The last event of each session that is no longer kept.
+    /// The last event of each session that is no longer kept, for the sessions in which that was last.
     private var lastForgotten: [String: Int64] = [:]
+    /// At least the last such event of all other sessions: there is no end to the names that sessions may have had.
+    private var lastForgottenOfOthers: Int64 = 0
+    /// From how many sessions on the half in which it is longest ago count as others.
+    static let mostDistinguished = 8192
     /// The number of the last event; 0 before the first.
     private(set) var sequence: Int64 = 0
     /// Distinguishes this numbering from those of other runs of the daemon.
@@ -31,7 +35,7 @@ struct EventLog: Sendable {
         while oldest < sequence, sequence - oldest >= Int64(Self.capacity) || bytes > Self.maximumBytes {
             let place = Self.place(of: oldest)
             bytes -= kept[place]?.textBytes ?? 0
-            if let session = kept[place]?.session { lastForgotten[session] = oldest }
+            if let session = kept[place]?.session { noteForgotten(of: session) }
             kept[place] = nil
             oldest += 1
         }
@@ -46,8 +50,21 @@ struct EventLog: Sendable {
         return ((start..<sequence + 1).compactMap { kept[Self.place(of: $0)] }, start - first)
     }
 
-    /// Whether events of a session after a number are no longer kept.
-    func hasForgotten(of session: String, since: Int64) -> Bool { lastForgotten[session] ?? 0 > max(0, since) }
+    /// Whether events of a session after a number are no longer kept, or may not be.
+    func hasForgotten(of session: String, since: Int64) -> Bool {
+        lastForgotten[session] ?? lastForgottenOfOthers > max(0, since)
+    }
+
+    /// How many sessions are told apart from all others.
+    var distinguished: Int { lastForgotten.count }
+
+    private mutating func noteForgotten(of session: String) {
+        lastForgotten[session] = oldest
+        guard lastForgotten.count >= Self.mostDistinguished else { return }
+        let numbers = lastForgotten.values.sorted()
+        lastForgottenOfOthers = numbers[numbers.count / 2]
+        lastForgotten = lastForgotten.filter { $0.value > lastForgottenOfOthers }
+    }
 
     private static func place(of number: Int64) -> Int { Int((number - 1) % Int64(capacity)) }
 }

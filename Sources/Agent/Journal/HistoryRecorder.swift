@@ -14,7 +14,7 @@ struct HistoryRecorder {
     static let maximumMessageLength = 500
 
     private struct Last {
-        var state: SessionStatus.State
+        var state: SessionState
         /// Whether the session is trying to connect while there is no network.
         var isOffline: Bool
         var isShutdown: Bool
@@ -31,7 +31,7 @@ struct HistoryRecorder {
         var failures: HistoryEntry.Failures?
 
         /// - Parameter attempt: the number of the attempt that is under way, or the next one.
-        mutating func take(_ attempt: Int, _ phase: SessionStatus.Phase?, _ reason: SessionStatus.Reason) {
+        mutating func take(_ attempt: Int, _ phase: Phase?, _ reason: SessionStatus.Reason) {
             // After a command it begins again with the first.
             first = min(first, attempt)
             (next, isAttempting) = (attempt, phase != .waiting && phase != .waitingForNetwork)
@@ -59,7 +59,7 @@ struct HistoryRecorder {
     private var last: [SessionName: Last] = [:]
     private var trying: [SessionName: Trying] = [:]
     /// How an outage ended, until the state change that belongs to it follows.
-    private var completed: [SessionName: (mode: SessionStatus.Mode?, outage: Double?)] = [:]
+    private var completed: [SessionName: (mode: ReconnectMode?, outage: Double?)] = [:]
 
     /// Returns the entry for an event of a session; `nil` if it needs none.
     mutating func take(_ session: SessionName, _ event: SessionEvent) -> HistoryEntry? {
@@ -155,7 +155,7 @@ struct HistoryRecorder {
     }
 
     private mutating func append(
-        _ session: SessionName, to state: SessionStatus.State, isOffline: Bool = false, mode: SessionStatus.Mode?,
+        _ session: SessionName, to state: SessionState, isOffline: Bool = false, mode: ReconnectMode?,
         reason: SessionStatus.Reason, outage: Double? = nil, at time: Timestamp
     ) -> HistoryEntry {
         let from = last[session]?.state ?? .disconnected
@@ -167,7 +167,7 @@ struct HistoryRecorder {
             isShutdown: state == .disconnected && reason.code == Reason.Code.shutdown.rawValue, reason: reason)
         return HistoryEntry(
             time: time, session: session, from: from.rawValue, to: state.rawValue,
-            phase: isOffline ? SessionStatus.Phase.waitingForNetwork.rawValue : nil, mode: mode?.rawValue,
+            phase: isOffline ? Phase.waitingForNetwork.rawValue : nil, mode: mode?.rawValue,
             reasonCode: reason.code, message: String(reason.message.prefix(Self.maximumMessageLength)),
             serverCode: reason.serverCode.flatMap { UInt8(exactly: $0) },
             outage: outage.map { .milliseconds(Int64($0 * 1000)) }, failures: ended?.failures)
@@ -178,7 +178,7 @@ extension SessionHistoryEntry {
     /// `nil` for an entry with states from a later version.
     /// - Parameter configuration: the session's present one; `nil` if the session no longer exists.
     init?(_ entry: HistoryEntry, _ configuration: SessionConfiguration?) {
-        guard let from = SessionStatus.State(rawValue: entry.from), let to = SessionStatus.State(rawValue: entry.to)
+        guard let from = SessionState(rawValue: entry.from), let to = SessionState(rawValue: entry.to)
         else { return nil }
         let code = Reason.Code(rawValue: entry.reasonCode)
         let failures = entry.failures.map { Failures(attempts: $0.attempts, code: $0.reasonCode, message: $0.message) }
@@ -187,7 +187,7 @@ extension SessionHistoryEntry {
         let last = hasFailed ? failures : nil
         self.init(
             time: entry.time, session: entry.session.description, from: from, to: to,
-            phase: entry.phase.flatMap { SessionStatus.Phase(rawValue: $0) },
+            phase: entry.phase.flatMap { Phase(rawValue: $0) },
             reason: .init(
                 code: entry.reasonCode, group: (code ?? .unknown).group.rawValue,
                 terminal: code?.isTerminal ?? false, serverCode: entry.serverCode.map { Int($0) },
@@ -198,7 +198,7 @@ extension SessionHistoryEntry {
                         code: $0.code, group: (Reason.Code(rawValue: $0.code) ?? .unknown).group.rawValue,
                         message: $0.message)
                 }),
-            mode: entry.mode.flatMap { SessionStatus.Mode(rawValue: $0) }, outage: entry.outage?.seconds,
+            mode: entry.mode.flatMap { ReconnectMode(rawValue: $0) }, outage: entry.outage?.seconds,
             failures: failures)
     }
 }

@@ -5,7 +5,7 @@ enum StatusLine {
     /// What the line says of each of several sessions.
     struct Brief {
         var session: String
-        var state: SessionStatus.State
+        var state: SessionState
         var reason: String?
     }
 
@@ -59,7 +59,7 @@ enum StatusLine {
     }
 
     private static func overview(_ sessions: [Brief]) -> String {
-        let order: [SessionStatus.State] = [
+        let order: [SessionState] = [
             .connected, .connecting, .reconnecting, .disconnecting, .disconnected, .failed,
         ]
         let parts = order.compactMap { state -> String? in

@@ -54,11 +54,19 @@ struct EndpointCheck: Sendable {
 
     // MARK: What happens
 
-    /// - Parameter interface: the interface through which the first hop may be dialed; `nil` if there is none.
-    mutating func resolved(_ addresses: [SocketAddress], via interface: String?, at now: Instant) -> Action? {
+    /// - Parameters:
+    ///   - interface: the interface through which the first hop may be dialed; `nil` if there is none.
+    ///   - hasDetour: whether the kernel may find one all the same when it is tried.
+    mutating func resolved(
+        _ addresses: [SocketAddress], via interface: String?, hasDetour: Bool = false, at now: Instant
+    ) -> Action? {
         let list = addresses.compactMap(\.ipAddress)
         guard pass(list.joined(separator: ", "), next: .route, at: now) else { return .finish }
         guard let interface else {
+            if hasDetour {
+                let detail = "via an interface without a carrier; the kernel may take another one"
+                return pass(detail, next: .tcp, at: now) ? nil : .finish
+            }
             let names = list.joined(separator: ", ")
             return fail(
                 isBound

@@ -134,9 +134,10 @@ struct EndpointTrial {
             isBound: configuration.network.isBinding,
             greeting: configuration.mqtt.authentication == .scramSHA256 ? nil : greeting, version: version,
             maximumPacketSize: configuration.mqtt.maximumPacketSize, remedies: remedies, at: now)
+        let index = configuration.endpoints.firstIndex(of: endpoint).map { EndpointIndex($0) }
         return await withCheckedContinuation { continuation in
             let run = CheckRun(
-                check, limit: configuration.timeouts.authenticate, surroundings, of: session
+                check, of: index, limit: configuration.timeouts.authenticate, surroundings, session
             ) { continuation.resume(returning: $0) }
             run.connection = surroundings.dial(endpoint, options, tlsContexts) { run.take($0) }
         }
@@ -167,6 +168,7 @@ extension ProtocolChoice {
 private final class CheckRun {
     var connection: (any TransportConnection)?
     private var check: EndpointCheck
+    private let endpoint: EndpointIndex?
     private let limit: Duration
     private let surroundings: SessionDriver.Surroundings
     private let session: SessionName
@@ -174,10 +176,12 @@ private final class CheckRun {
     private var timer: Scheduled<Void>?
 
     init(
-        _ check: EndpointCheck, limit: Duration, _ surroundings: SessionDriver.Surroundings, of session: SessionName,
+        _ check: EndpointCheck, of endpoint: EndpointIndex?, limit: Duration,
+        _ surroundings: SessionDriver.Surroundings, _ session: SessionName,
         _ finish: @escaping ([CheckedStep]) -> Void
     ) {
         self.check = check
+        self.endpoint = endpoint
         self.limit = limit
         self.surroundings = surroundings
         self.session = session
@@ -188,7 +192,8 @@ private final class CheckRun {
         let now = surroundings.clock.now()
         if case .resolved(let addresses) = event {
             let way = surroundings.paths.way(to: addresses, of: session)
-            carryOut(check.resolved(addresses, via: way?.interface, at: now))
+            let hasDetour = endpoint.map { surroundings.paths.hasDetour($0, of: session) } ?? false
+            carryOut(check.resolved(addresses, via: way?.interface, hasDetour: hasDetour, at: now))
         } else {
             carryOut(check.take(event, at: now))
         }

@@ -99,6 +99,11 @@ public struct PacketDecoder: Sendable {
         let flags = first & 0x0F
         let header = PacketReader(ByteBuffer(), kind: kind, sender: sender, version: version)
         guard kind == .publish || flags == kind.fixedFlags else {
+            if let other = ForeignProtocol(beginning: buffer.readableBytesView) {
+                throw MalformedPacket(
+                    reasonCode: .malformedPacket,
+                    message: "in place of an MQTT packet came the bytes of \(other.name)", kind: kind)
+            }
             throw header.error(Field("fixed header", "2.1.3", older: "2.2.2"), "has reserved flags set wrongly")
         }
         guard kind.maySend(sender, version) else {

@@ -15,7 +15,8 @@ struct CheckCommand: AsyncParsableCommand {
 
     @OptionGroup var common: CommonOptions
     @Argument(help: "The session; without it, all of them.", completion: .sessions) var session: String?
-    @Option(help: ArgumentHelp("Check only this endpoint of the session.", valueName: "url")) var endpoint: String?
+    @Option(help: ArgumentHelp("Check only this endpoint of the session.", valueName: "url"), completion: .endpoints)
+    var endpoint: String?
 
     func validate() throws {
         if endpoint != nil, session == nil { throw ValidationError("--endpoint needs SESSION") }
@@ -156,7 +157,9 @@ struct PingCommand: AsyncParsableCommand {
 
     @OptionGroup var common: CommonOptions
     @Argument(help: "The session; may be omitted if there is only one.", completion: .sessions) var session: String?
-    @Option(help: ArgumentHelp("The endpoint of the session; by default the first one.", valueName: "url"))
+    @Option(
+        help: ArgumentHelp("The endpoint of the session; by default the first one.", valueName: "url"),
+        completion: .endpoints)
     var endpoint: String?
     @Option(
         name: [.customShort("c", allowingJoined: true), .long], help: "How many times; by default until interrupted.")

@@ -233,7 +233,7 @@ extension ConfigCommand {
         private var path: String { "\(folder)/\(session).toml" }
 
         func validate() throws {
-            guard SessionName(listed: session) != nil else { throw ValidationError(SessionName.rule) }
+            guard SessionName(listed: session) != nil else { throw ValidationError(SessionName.rule(for: session)) }
         }
 
         func run() async throws {
@@ -309,9 +309,13 @@ extension ConfigCommand {
 }
 
 extension SessionName {
-    /// What to say about a text that is no name.
-    static let rule =
-        "a session's name has 1 to 63 lower-case letters, digits and hyphens, and does not begin with a hyphen"
+    /// Returns what to say about a text that is no name.
+    static func rule(for text: String) -> String {
+        let rule = "1 to 63 lower-case letters, digits and hyphens, and"
+        return text.contains("@")
+            ? "an instance is NAME@INSTANCE, where each part has \(rule) does not begin with a hyphen"
+            : "a session's name has \(rule) does not begin with a hyphen"
+    }
 }
 
 /// `config show` in words.

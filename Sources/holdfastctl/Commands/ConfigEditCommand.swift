@@ -147,7 +147,9 @@ extension ConfigCommand {
         /// it has a file of its own.
         private func file() throws(CommandFailure) -> String {
             guard let session else { return "holdfast.toml" }
-            guard SessionName(listed: session) != nil else { throw CommandFailure(.usage, SessionName.rule) }
+            guard SessionName(listed: session) != nil else {
+                throw CommandFailure(.usage, SessionName.rule(for: session))
+            }
             let parts = session.split(separator: "@", maxSplits: 1, omittingEmptySubsequences: false)
             let template = parts.count == 2 ? "\(parts[0])@" : nil
             let names = [session] + (template.map { [$0] } ?? [])

@@ -56,7 +56,7 @@ extension ConfigCommand {
         private var isComplete: Bool { !endpoint.isEmpty && user != nil }
 
         func validate() throws {
-            guard let valid = SessionName(listed: name) else { throw ValidationError(SessionName.rule) }
+            guard let valid = SessionName(listed: name) else { throw ValidationError(SessionName.rule(for: name)) }
             if let template = valid.template {
                 throw ValidationError(
                     "\(name) is an instance, which has its keys from a template: config init \(template) creates that, "
@@ -155,9 +155,7 @@ extension ConfigCommand {
             }
             common.complain(Complaint(done: "\(path) is written"))
             let client = common.client()
-            try await checkReload(client)
-            let reload = try await client.call(
-                DaemonReloadMethod.self, .init(), timeout: CommonOptions.reloadTimeout)
+            let reload = try await common.reload(only: name, client)
             members["reload"] = JSONText.value(reload)
             common.tell(reload)
             // The file stays, as it does if the session does not connect.
@@ -165,15 +163,6 @@ extension ConfigCommand {
                 throw CommandFailure(.failed, "")
             }
             members["state"] = .string(try await common.connect(name, client, within: timeout).state.rawValue)
-        }
-
-        /// Refuses a reload that would end or change other sessions: their file system may only be missing.
-        private func checkReload(_ client: HoldfastClient) async throws {
-            let preview = try await client.call(
-                DaemonReloadMethod.self, .init(dryRun: true), timeout: CommonOptions.reloadTimeout)
-            guard let others = ReloadText.others(preview, than: name) else { return }
-            throw CommandFailure(
-                .failed, "a reload would also \(others)", advice: "if that is meant: holdfastctl reload")
         }
 
         /// Whether there is no session that a new sessions.d could end. The daemon of the directory knows its sessions, also

@@ -21,7 +21,7 @@ extension ConfigCommand {
         @Flag(help: "Write the password without trying it.") var untried = false
 
         func validate() throws {
-            guard let name = SessionName(listed: session) else { throw ValidationError(SessionName.rule) }
+            guard let name = SessionName(listed: session) else { throw ValidationError(SessionName.rule(for: session)) }
             guard name.instance != nil || !session.hasSuffix("@") else {
                 throw ValidationError("\(session) is a template: name one of its instances")
             }

@@ -176,9 +176,7 @@ struct BugreportCommand: AsyncParsableCommand {
         }
         let configuration = try? ConfigCommand.effective(place)
         var report = BugReport(secrets: configuration.map(BugReport.secrets(of:)) ?? [])
-        report.add(
-            "Versions",
-            "holdfastctl \(Release.version)\n" + (ExternalProgram.output(of: ["uname", "-srm"])?.text ?? ""))
+        report.add("Versions", (["holdfastctl \(Release.version)"] + Self.system).joined(separator: "\n"))
         // Each call separately: if one fails, the results of the others matter even more.
         await report.add("daemon.status", client, DaemonStatusMethod.self, NoParameters())
         await report.add("session.list", client, SessionListMethod.self, NoParameters())
@@ -194,6 +192,20 @@ struct BugreportCommand: AsyncParsableCommand {
             ?? ExternalProgram.output(of: words)?.text ?? "journalctl cannot be started"
         report.add("Journal", journal.isEmpty ? "nothing" : journal)
         return report.text
+    }
+
+    /// The versions of the kernel, of the distribution and of systemd.
+    private static var system: [String] {
+        let release = (try? InputFile.read("/etc/os-release")) ?? []
+        let name = String(decoding: release, as: UTF8.self).split(separator: "\n").first {
+            $0.hasPrefix("PRETTY_NAME=")
+        }
+        let systemd = ExternalProgram.output(of: ["systemctl", "--version"], isQuiet: true)?.text.split(separator: "\n")
+            .first
+        return [
+            ExternalProgram.output(of: ["uname", "-srm"])?.text, name.map(String.init),
+            systemd.map(String.init) ?? "no systemd",
+        ].compactMap(\.self)
     }
 
     /// The effective configuration. The files themselves may have secrets anywhere: in comments, behind misspelled keys, in

@@ -22,7 +22,7 @@ struct InstanceCommand: AsyncParsableCommand {
 
         init(_ session: String, in place: ConfigCommand.Place) throws {
             guard SessionName(session)?.instance != nil else {
-                throw ValidationError("an instance is NAME@INSTANCE; \(SessionName.rule)")
+                throw ValidationError(SessionName.rule(for: session.contains("@") ? session : "\(session)@"))
             }
             (self.session, self.place) = (session, place)
         }

@@ -129,13 +129,13 @@ enum PublicationText {
                 publication.topic,
                 publication.state.rawValue + (publication.message.map { " (\($0))" } ?? ""),
                 publication.qos.map { String($0.rawValue) } ?? "-",
-                publication.payload.map { "\($0.bytes.count)" } ?? "-",
+                publication.payload.map { TimeText.size(Int64($0.bytes.count)) } ?? "-",
                 publication.since.map { times.moment($0) } ?? "-",
             ]
         }
         return [printable(overview), ""]
             + Columns.table(
-                ["TOPIC", "STATE", "QOS", "BYTES", "SINCE"], rows, width: width,
+                ["TOPIC", "STATE", "QOS", "SIZE", "SINCE"], rows, width: width,
                 marks: isColoured ? result.publications.map { mark($0.state).rawValue } : nil)
     }
 }

@@ -78,7 +78,7 @@ struct PublishLines: Sendable {
         do {
             while !tally.isAtEnd, tally.error == nil, let bytes = try interruption.readSome() {
                 var lines = (bytes.isEmpty ? input.rest() : input.lines(bytes))[...]
-                tally.read(lines.count, isAtEnd: bytes.isEmpty)
+                tally.read(lines.count, isAtEnd: bytes.isEmpty, hasBegunAnother: input.hasBegun)
                 while !lines.isEmpty, tally.error == nil, interruption.signal == nil {
                     let messages = lines.prefix(Self.window).map { line in
                         var message = message
@@ -140,6 +140,8 @@ struct LineTally {
     /// Whether all lines have been read.
     private(set) var isAtEnd = false
     private var linesRead = 0
+    /// Whether a part of one more line has been read.
+    private var hasBegunAnother = false
     /// How many lines were sent, or could not be sent.
     private var taken = 0
     /// The lines that are certainly not accepted.
@@ -156,9 +158,9 @@ struct LineTally {
 
     var answered: Int { accepted + delivered + undeliverable }
 
-    mutating func read(_ lines: Int, isAtEnd: Bool) {
+    mutating func read(_ lines: Int, isAtEnd: Bool, hasBegunAnother: Bool = false) {
         linesRead += lines
-        self.isAtEnd = isAtEnd
+        (self.isAtEnd, self.hasBegunAnother) = (isAtEnd, hasBegunAnother)
     }
 
     mutating func take(_ result: Result<MessagePublishMethod.Result, ClientError>) {
@@ -225,12 +227,14 @@ struct LineTally {
         }
         var lost = refused
         let next = lost.removeLast(endingAt: taken) ?? taken + 1
-        let hasMore = next <= taken || !isAtEnd || taken < linesRead
-        switch (lost.isEmpty, hasMore) {
-        case (true, true): parts.append("to be published again: all lines from \(next) on")
-        case (false, true): parts.append("to be published again: \(lost), and all from \(next) on")
-        case (false, false): parts.append("to be published again: \(lost)")
-        case (true, false): break
+        let hasMore = next <= linesRead || hasBegunAnother
+        // As long as the end has not been read, there may be more lines than were.
+        let range = hasMore ? "from \(next) on" : isAtEnd ? nil : "from \(next) on, if there are any"
+        switch (lost.isEmpty, range) {
+        case (true, let range?): parts.append("to be published again: all lines \(range)")
+        case (false, let range?): parts.append("to be published again: \(lost), and all \(range)")
+        case (false, nil): parts.append("to be published again: \(lost)")
+        case (true, nil): break
         }
         return parts.isEmpty ? nil : parts.joined(separator: "; ")
     }
@@ -397,6 +401,9 @@ struct InputLines {
         begun = parts.removeLast()
         return parts
     }
+
+    /// Whether a part of a line was read, and not its end.
+    var hasBegun: Bool { !begun.isEmpty }
 
     /// Whether the line that has begun is longer than a message can be.
     var isTooLong: Bool { begun.count > InputFile.maximumLength }

@@ -42,7 +42,7 @@ struct ParticipantsCommand: AsyncParsableCommand {
     func validate() throws { try selection.check(with: common) }
 
     func run() async throws {
-        var state = SessionStatus.State.connected
+        var state = SessionState.connected
         if !common.json, selection.fields == nil {
             let status = SessionStatusMethod.Parameters(session: session)
             state = try await common.client().call(
@@ -66,7 +66,7 @@ enum RoomText {
     ///   - state: the session's. Unless it is connected, it does not hear who comes and goes.
     ///   - width: that of the terminal; `nil` if the table is not cut.
     static func lines(
-        for result: RoomParticipantsMethod.Result, of session: String, state: SessionStatus.State, times: TimeText,
+        for result: RoomParticipantsMethod.Result, of session: String, state: SessionState, times: TimeText,
         width: Int? = nil, isColoured: Bool = false
     ) -> [String] {
         let count = result.participants.count

@@ -110,7 +110,7 @@ struct StatusCommand: AsyncParsableCommand {
     /// - Parameter room: how many lines there may be.
     static func lines(
         _ sessions: [SessionStatus], times: TimeText, verbose: Bool, width: Int? = nil, room: Int = .max,
-        creation: String, marked: (String, SessionStatus.State) -> String
+        creation: String, marked: (String, SessionState) -> String
     ) -> [String] {
         let overview =
             sessions.count == 1
@@ -139,9 +139,9 @@ func decode<Value: Decodable>(_ type: Value.Type, _ value: JSONValue) throws(Cli
 /// the same.
 struct StatusChanges {
     private struct Said: Equatable {
-        var state: SessionStatus.State
+        var state: SessionState
         var since: Timestamp
-        var phase: SessionStatus.Phase?
+        var phase: Phase?
         var attempt: Int
         var reason: String?
     }
@@ -227,7 +227,7 @@ struct ListCommand: AsyncParsableCommand {
         commandName: "list", abstract: "List sessions, one per line.")
 
     @OptionGroup var common: CommonOptions
-    @Option(help: "Only the sessions in this state.") var state: SessionStatus.State?
+    @Option(help: "Only the sessions in this state.") var state: SessionState?
     @Flag(name: [.short, .long], help: "Show dates instead of durations.") var verbose = false
     @OptionGroup var selection: FieldOptions
 

@@ -190,7 +190,7 @@ struct WaitCommand: AsyncParsableCommand {
         [String] = []
     @Option(help: ArgumentHelp("How long to wait, like 500ms, 30s, 5min or never.", valueName: "duration"))
     var timeout = SpanArgument(duration: .seconds(30))
-    @Option(help: "The state to wait for.") var state = SessionStatus.State.connected
+    @Option(help: "The state to wait for.") var state = SessionState.connected
 
     func validate() throws { try timeout.checkAsTimeout(canBeZero: true) }
 
@@ -252,14 +252,14 @@ struct WaitProgress: Sendable {
         case removed(String)
     }
 
-    let wanted: SessionStatus.State
+    let wanted: SessionState
     /// Empty: all.
     let names: [String]
-    private var states: [String: SessionStatus.State] = [:]
+    private var states: [String: SessionState] = [:]
     private var reasons: [String: SessionStatus.Reason] = [:]
     private var isKnown = false
 
-    init(wanted: SessionStatus.State, names: [String]) {
+    init(wanted: SessionState, names: [String]) {
         self.wanted = wanted
         self.names = names
     }

@@ -141,7 +141,7 @@ struct LiveLines {
     ///   - overview: comes first if there is not enough room for all.
     ///   - room: in lines.
     static func states(
-        _ sessions: [(state: SessionStatus.State, lines: [String])], heading: [String], overview: [String], room: Int
+        _ sessions: [(state: SessionState, lines: [String])], heading: [String], overview: [String], room: Int
     ) -> [String] {
         let all = heading + sessions.flatMap(\.lines)
         guard all.count > room, sessions.count > 1 else { return all }

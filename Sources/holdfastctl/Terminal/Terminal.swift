@@ -173,7 +173,7 @@ struct Terminal {
     }
 
     /// Returns a sentence about a session, with a mark in the colour of its state if colours are on.
-    func marked(_ sentence: String, _ state: SessionStatus.State) -> String {
+    func marked(_ sentence: String, _ state: SessionState) -> String {
         guard isColoured else { return sentence }
         return "\u{1B}[\(Self.colour(state))m●\u{1B}[0m \(sentence)"
     }
@@ -185,7 +185,7 @@ struct Terminal {
     }
 
     /// The number of a state's colour in an escape sequence.
-    static func colour(_ state: SessionStatus.State) -> String {
+    static func colour(_ state: SessionState) -> String {
         let mark: Mark =
             switch state {
             case .connected: .good

@@ -6,7 +6,8 @@ struct FieldOptions: ParsableArguments {
     @Option(
         help: ArgumentHelp(
             "Print only these members of the JSON, separated by tabs.",
-            discussion: "For example session,state,outbox.queued; absent members are empty.", valueName: "list"))
+            discussion: "For example session,state,outbox.queued; absent members are empty.", valueName: "list"),
+        completion: .fields)
     var fields: FieldList?
 
     func check(with common: CommonOptions) throws {

@@ -33,13 +33,23 @@ enum NetworkText {
             lines += ["", "Last changes:"]
             lines += Columns.details(
                 status.changes.map { change in
-                    let from = change.from?.interface ?? "none"
-                    let to = change.to?.interface ?? "none"
                     let session = change.session.map { "\($0): " } ?? ""
-                    return (times.moment(change.time), "\(session)\(change.class), \(from) → \(to)")
+                    return (times.moment(change.time), "\(session)\(change.class), \(way(change))")
                 })
         }
         return lines
+    }
+
+    /// From where to where a path has moved.
+    private static func way(_ change: NetworkStatus.Change) -> String {
+        guard let from = change.from, let to = change.to, from.interface == to.interface else {
+            return "\(change.from?.interface ?? "none") → \(change.to?.interface ?? "none")"
+        }
+        let moves = [("from", from.source, to.source), ("via", from.gateway ?? "none", to.gateway ?? "none")]
+        let parts = moves.filter { $0.1 != $0.2 }.map { "\($0.0) \($0.1) → \($0.2)" }
+        if !parts.isEmpty { return "\(to.interface) \(parts.joined(separator: ", "))" }
+        // What listens on this host may be a proxy.
+        return to.type == "loopback" ? "\(to.interface), and the routes to other hosts have changed" : to.interface
     }
 
     private static func missing(_ path: NetworkStatus.EndpointPath) -> String {

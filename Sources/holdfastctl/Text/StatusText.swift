@@ -67,7 +67,7 @@ enum StatusText {
     /// - Parameter creation: how to create a session.
     static func overview(of sessions: [SessionStatus], creation: String) -> String {
         guard !sessions.isEmpty else { return "No session is configured; \(creation)." }
-        let order: [SessionStatus.State] = [
+        let order: [SessionState] = [
             .connected, .connecting, .reconnecting, .disconnecting, .disconnected, .failed,
         ]
         let parts = order.compactMap { state -> String? in

@@ -56,8 +56,9 @@ struct Timeline: Equatable {
         /// Why it began, and how its attempts failed.
         var cause: String {
             guard failedAttempts > 0, let failure else { return reason }
-            if failedAttempts == 1 { return failure == reason ? reason : "\(reason); 1 attempt: \(failure)" }
-            return "\(reason); \(failedAttempts) attempts, the last: \(failure)"
+            if failure == reason { return failedAttempts == 1 ? reason : "\(reason); \(failedAttempts) attempts" }
+            return failedAttempts == 1
+                ? "\(reason); 1 attempt: \(failure)" : "\(reason); \(failedAttempts) attempts, the last: \(failure)"
         }
 
         mutating func add(_ failures: SessionHistoryEntry.Failures?) {

@@ -29,13 +29,15 @@ struct TimelineText {
     /// Whether the newest outage comes first, because the end may be out of sight.
     var isNewestFirst = false
 
-    private var nameWidth: Int {
-        let widest = timeline.rows.map { printable($0.session).columns }.max() ?? 0
-        return isBounded ? min(widest, max(width - Self.leastBar - 2 - Self.availabilityWidth, 2)) : widest
-    }
+    private var nameWidth: Int { isBounded ? leastNameWidth : widestName }
     private static let availabilityWidth = 9
     private static let leastBar = 10
-    private var barWidth: Int { max(width - nameWidth - 2 - Self.availabilityWidth, Self.leastBar) }
+    /// One longer name must not take the room from all timelines.
+    private var leastNameWidth: Int {
+        min(widestName, max(24, width / 4), max(width - Self.leastBar - 2 - Self.availabilityWidth, 2))
+    }
+    private var widestName: Int { timeline.rows.map { printable($0.session).columns }.max() ?? 0 }
+    private var barWidth: Int { max(width - leastNameWidth - 2 - Self.availabilityWidth, Self.leastBar) }
 
     var lines: [String] {
         guard !timeline.rows.isEmpty else { return ["No session has a history in this time."] }

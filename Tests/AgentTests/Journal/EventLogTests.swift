@@ -54,6 +54,18 @@ struct EventLogTests {
         #expect(missed(nil, since: 0).first?.count == 2)
     }
 
+    @Test func `the names of sessions that are long gone are forgotten, and their events may be missing`() {
+        var log = EventLog()
+        let names = 2 * EventLog.mostDistinguished
+        for number in 1...names { _ = log.append(Self.event("s\(number)")) }
+        for _ in 1...EventLog.capacity { _ = log.append(Self.event("main")) }
+        let (first, last) = (log.hasForgotten(of:since:), Int64(names))
+        #expect(first("s1", 0) && first("s\(names)", last - 1), "what is gone is told")
+        #expect(!first("s\(names)", last), "and nothing else of a session that was seen lately")
+        #expect(!first("main", last) && !first("never", last))
+        #expect(log.distinguished < EventLog.mostDistinguished)
+    }
+
     @Test func `events with long texts take the place of more than one`() {
         var log = Self.log(1000)
         var long = Self.event()

@@ -76,7 +76,7 @@ struct HistoryTests {
         let name = try #require(SessionName("main"))
         var recorder = HistoryRecorder()
         func take(
-            _ state: SessionStatus.State, _ phase: SessionStatus.Phase?, _ attempt: Int, _ reason: String
+            _ state: SessionState, _ phase: Phase?, _ attempt: Int, _ reason: String
         ) -> HistoryEntry? {
             var event = SessionEvent(time: Timestamp(rawValue: 1000), session: "main", event: .stateChanged)
             (event.state, event.phase, event.attempt) = (state, phase, attempt)
@@ -107,7 +107,7 @@ struct HistoryTests {
             code: "websocket-failed", group: "server", terminal: false, message: "status 401")
         var recorder = HistoryRecorder()
         func take(
-            _ state: SessionStatus.State, _ phase: SessionStatus.Phase?, _ attempt: Int, _ reason: SessionStatus.Reason
+            _ state: SessionState, _ phase: Phase?, _ attempt: Int, _ reason: SessionStatus.Reason
         ) -> HistoryEntry? {
             var event = SessionEvent(time: Timestamp(rawValue: 1000), session: "main", event: .stateChanged)
             (event.state, event.phase, event.attempt, event.reason) = (state, phase, attempt, reason)
@@ -294,7 +294,7 @@ struct HistoryRecorderTests {
     }
 
     private func change(
-        to state: SessionStatus.State, _ phase: SessionStatus.Phase? = nil,
+        to state: SessionState, _ phase: Phase? = nil,
         path: SessionStatus.Path? = nil, message: String = "…"
     ) -> SessionEvent {
         var event = SessionEvent(time: Timestamp(rawValue: 7), session: "main", event: .stateChanged)

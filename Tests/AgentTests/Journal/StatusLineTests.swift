@@ -8,7 +8,7 @@ struct StatusLineTests {
     private static let since = Timestamp(rawValue: 1_000_000)
 
     private static func session(
-        _ state: SessionStatus.State, name: String = "main", reason: String? = nil, phase: SessionStatus.Phase? = nil,
+        _ state: SessionState, name: String = "main", reason: String? = nil, phase: Phase? = nil,
         attempt: Int = 0, retryIn: Double? = nil, endpoint: String? = nil, interface: String? = nil, rtt: Double? = nil
     ) -> SessionStatus {
         var status = SessionStatus(session: name, state: state, since: since)

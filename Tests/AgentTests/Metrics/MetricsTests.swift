@@ -67,7 +67,7 @@ struct OpenMetricsTextTests {
 
 struct EventMetricsTests {
     private func event(
-        _ kind: SessionEvent.Kind, _ state: SessionStatus.State? = nil, from: SessionStatus.State? = nil,
+        _ kind: SessionEvent.Kind, _ state: SessionState? = nil, from: SessionState? = nil,
         because code: String = "refused", group: String = "network", outage: Double? = nil, lasted: Double? = nil
     ) -> SessionEvent {
         var event = SessionEvent(time: Timestamp(rawValue: 0), session: "main", event: kind)

@@ -111,6 +111,11 @@ struct EndpointCheckTests {
         #expect(lost.resolved([address], via: nil, at: at(5)) == .finish)
         #expect(lost.steps.last?.step == .route)
         #expect(lost.steps.last?.code == "no-path")
+        // A session tries in that case, too.
+        var detour = try check("mqtts://broker.example")
+        #expect(detour.resolved([address], via: nil, hasDetour: true, at: at(5)) == nil)
+        #expect(detour.steps.last?.step == .route && detour.steps.last?.ok == true)
+        #expect(detour.steps.last?.detail?.contains("without a carrier") == true)
         var excluded = try check("mqtts://broker.example", isBound: true)
         #expect(excluded.resolved([address], via: nil, at: at(5)) == .finish)
         #expect(excluded.steps.last?.code == "network-not-allowed")

@@ -174,12 +174,12 @@ actor DaemonProcess {
     }
 
     @discardableResult
-    nonisolated func connect(_ session: String = "main") async throws -> SessionStatus.State {
+    nonisolated func connect(_ session: String = "main") async throws -> SessionState {
         try await call(SessionConnectMethod.self, .init(session: session)).state
     }
 
     @discardableResult
-    nonisolated func disconnect(_ session: String = "main") async throws -> SessionStatus.State {
+    nonisolated func disconnect(_ session: String = "main") async throws -> SessionState {
         try await call(SessionDisconnectMethod.self, .init(session: session)).state
     }
 

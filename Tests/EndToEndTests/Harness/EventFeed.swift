@@ -91,13 +91,13 @@ actor EventFeed {
 
     /// Waits until the session is in a state.
     @discardableResult
-    func until(_ state: SessionStatus.State, within limit: Duration = .seconds(180)) async throws -> SessionEvent {
+    func until(_ state: SessionState, within limit: Duration = .seconds(180)) async throws -> SessionEvent {
         try await until(state.rawValue, within: limit) { $0.state == state }
     }
 
     /// Waits until the session is in a phase.
     @discardableResult
-    func until(_ phase: SessionStatus.Phase) async throws -> SessionEvent {
+    func until(_ phase: Phase) async throws -> SessionEvent {
         try await until(phase.rawValue) { $0.phase == phase }
     }
 

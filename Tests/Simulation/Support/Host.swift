@@ -417,7 +417,7 @@ actor Host {
     }
 
     @discardableResult
-    func until(_ state: SessionStatus.State, within limit: Duration = .seconds(3 * 3600)) async throws -> SessionEvent {
+    func until(_ state: SessionState, within limit: Duration = .seconds(3 * 3600)) async throws -> SessionEvent {
         try await until("state \(state.rawValue)", within: limit) {
             $0.event == .stateChanged && $0.state == state && $0.from != state
         }

@@ -56,7 +56,7 @@ struct CommonOptions: ParsableArguments {
                 printable("\(change) takes effect when the daemon is restarted: systemctl restart holdfast"))
         }
         if session == nil {
-            sentences += (status.ignoredFiles ?? []).map { printable("\($0) is not read: \(SessionName.rule)") }
+            sentences += (status.ignoredFiles ?? []).map { printable("\($0) is not read: \(SessionName.rule(for: $0))") }
         }
         var changed = status.changedFiles
         if let error = status.configurationError {

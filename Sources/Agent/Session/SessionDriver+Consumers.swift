@@ -92,22 +92,40 @@ extension SessionDriver {
 
     // MARK: Messages
 
-    /// Acknowledges messages. Returns when that is durable, so that they are never given again.
+    /// Acknowledges messages, and answers when that is durable, so that they are never given again.
     func acknowledge(
-        _ id: InboxSequence, upTo: Bool, by subscription: SubscriptionID
-    ) async throws(RPCError) -> MessageAckMethod.Result {
-        try checkRunning()
-        let taken = try ask { session throws(RPCError) in
-            try session.acknowledge(id, upTo: upTo, by: subscription)
+        _ id: InboxSequence, upTo: Bool, by subscription: SubscriptionID,
+        answer: @escaping @Sendable (Result<MessageAckMethod.Result, RPCError>) -> Void
+    ) {
+        let taken: DurableConsumers.Taken
+        do throws(RPCError) {
+            try checkRunning()
+            taken = try ask { session throws(RPCError) in
+                try session.acknowledge(id, upTo: upTo, by: subscription)
+            }
+        } catch {
+            return answer(.failure(error))
         }
-        if !taken.messages.isEmpty {
+        let acknowledged = taken.messages.count
+        if acknowledged > 0 {
             run()
             loadConsumers()
         }
         tellHeldRefusal(to: subscription)
         // Needed even for messages that were acknowledged before: that may not be on disk yet.
-        try await everythingDurable("the acknowledgement")
-        return .init(acknowledged: taken.messages.count)
+        whenCommitted(isPatient: false) { failure in
+            guard let failure else { return answer(.success(.init(acknowledged: acknowledged))) }
+            answer(.failure(.notDurableYet("the acknowledgement", because: failure.description)))
+        }
+    }
+
+    /// Does the same, and returns the answer.
+    func acknowledge(
+        _ id: InboxSequence, upTo: Bool, by subscription: SubscriptionID
+    ) async throws(RPCError) -> MessageAckMethod.Result {
+        try await withCheckedContinuation { continuation in
+            acknowledge(id, upTo: upTo, by: subscription) { continuation.resume(returning: $0) }
+        }.get()
     }
 
     /// Gives programs what is held for them, and reads more from the store.

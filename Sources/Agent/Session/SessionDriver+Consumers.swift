@@ -2,6 +2,7 @@ import Configuration
 import ControlAPI
 import DurableStore
 import MQTT
+import NIOCore
 import Session
 import SessionCore
 
@@ -92,7 +93,8 @@ extension SessionDriver {
 
     // MARK: Messages
 
-    /// Acknowledges messages, and answers when that is durable, so that they are never given again.
+    /// Acknowledges messages, and answers when that is durable, so that they are never given again. The consequences of all
+    /// acknowledgements in one turn of the loop are handled together, at its end.
     func acknowledge(
         _ id: InboxSequence, upTo: Bool, by subscription: SubscriptionID,
         answer: @escaping @Sendable (Result<MessageAckMethod.Result, RPCError>) -> Void
@@ -107,15 +109,24 @@ extension SessionDriver {
             return answer(.failure(error))
         }
         let acknowledged = taken.messages.count
-        if acknowledged > 0 {
-            run()
-            loadConsumers()
-        }
-        tellHeldRefusal(to: subscription)
-        // Needed even for messages that were acknowledged before: that may not be on disk yet.
-        whenCommitted(isPatient: false) { failure in
+        // Also if they were acknowledged before: that may not be on disk yet.
+        let completion = { @Sendable (failure: StoreError?) in
             guard let failure else { return answer(.success(.init(acknowledged: acknowledged))) }
             answer(.failure(.notDurableYet("the acknowledgement", because: failure.description)))
+        }
+        programs.acknowledging.append((subscription, completion))
+        guard programs.acknowledging.count == 1 else { return }
+        eventLoop.execute { self.assumeIsolated { $0.endAcknowledging() } }
+    }
+
+    private func endAcknowledging() {
+        let waiting = programs.acknowledging
+        programs.acknowledging = []
+        run()
+        loadConsumers()
+        for (subscription, _) in waiting { tellHeldRefusal(to: subscription) }
+        whenCommitted(isPatient: false) { failure in
+            for (_, completion) in waiting { completion(failure) }
         }
     }
 

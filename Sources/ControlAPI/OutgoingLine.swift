@@ -56,6 +56,14 @@ public enum OutgoingLine {
         line += "}}\n".utf8
     }
 
+    /// Appends the answer to `message.ack`.
+    public static func write(_ id: RequestID, _ result: MessageAckMethod.Result, into line: inout [UInt8]) {
+        begin(answerTo: id, &line)
+        line += #"{"acknowledged":"#.utf8
+        append(Int64(result.acknowledged), to: &line)
+        line += "}}\n".utf8
+    }
+
     /// Returns the notification of a received message. It is the same line as any notification, but is written without
     /// the encoder, which would take most of the time.
     public static func notification(_ message: ReceivedMessage) -> [UInt8]? {

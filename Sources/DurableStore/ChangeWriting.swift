@@ -191,7 +191,7 @@ extension DurableStore {
                 "UPDATE session SET established = ? WHERE id = ?", .integer(established ? 1 : 0), .integer(session))
             if established { try contents.takeSessionAtServer(session, in: database) }
         case .collect(let collected, let consumers, let packetID):
-            for name in consumers { try collect(collected, name, session, database) }
+            try collect(collected, consumers, session, database)
             if let packetID { try apply(.insertInbound(packetID), to: session, in: database) }
         case .dropCollected(let name, through: let through, let count):
             try dropCollected(name, through, count, session, database)

@@ -59,6 +59,7 @@ extension DurableStore {
                 text: """
                     SELECT id, name FROM session WHERE NOT EXISTS (
                         SELECT 1 FROM message WHERE key BETWEEN id << 48 AND id << 48 | 0xFFFFFFFFFFFF) AND NOT EXISTS (
+                        SELECT 1 FROM content WHERE key BETWEEN id << 48 AND id << 48 | 0xFFFFFFFFFFFF) AND NOT EXISTS (
                         SELECT 1 FROM consumer WHERE session = session.id) AND NOT EXISTS (
                         SELECT 1 FROM publication WHERE session = session.id) AND NOT EXISTS (
                         SELECT 1 FROM retained WHERE session = session.id) AND NOT EXISTS (

@@ -11,6 +11,7 @@ extension DurableStore {
         try checkNumbers(in: database)
         try checkNames(in: database)
         return try database.transaction { () throws(StoreError) -> OpenReport.Adopted in
+            try checkContents(in: database)
             let adopted = try adopt(in: database)
             try raiseNumbers(in: database)
             let windows = try database.rows(
@@ -68,7 +69,10 @@ extension DurableStore {
                         SELECT max((
                             SELECT max(key) & 0xFFFFFFFFFFFF FROM inbox
                             WHERE key BETWEEN consumer.id << 48 AND (consumer.id << 48) | 0xFFFFFFFFFFFF))
-                        FROM consumer WHERE consumer.session = session.id), 0)) AS next
+                        FROM consumer WHERE consumer.session = session.id), 0),
+                    1 + coalesce((
+                        SELECT max(key) & 0xFFFFFFFFFFFF FROM content
+                        WHERE key BETWEEN session.id << 48 AND (session.id << 48) | 0xFFFFFFFFFFFF), 0)) AS next
                 FROM session)
             UPDATE session SET next_inbox_sequence = least.next FROM least
             WHERE least.id = session.id AND least.next <> next_inbox_sequence

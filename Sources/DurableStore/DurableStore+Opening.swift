@@ -112,8 +112,10 @@ extension DurableStore {
         guard try !Renewal.isPart(database) else {
             throw .corrupt(path: database.path, cause: "a daemon was ended while it recovered it")
         }
-        if found > 0, let table = try KnownSchema(version: found, migrations: migrations).damagedTable(in: database) {
-            throw .corrupt(path: database.path, cause: "the definition of its table \(table) is damaged")
+        if found > 0,
+            let damaged = try KnownSchema(version: found, migrations: migrations).damagedDefinition(in: database)
+        {
+            throw .corrupt(path: database.path, cause: "the definition of its \(damaged) is damaged")
         }
         do throws(StoreError) {
             report.backup = try Schema.migrate(

@@ -78,7 +78,7 @@ extension SessionChange {
         switch self {
         case .mqtt(.insert(let stored)): stored.message.size
         case .putPublication(let publication): publication.size
-        case .mqtt(.collect(let message, let consumers, _)): message.size * consumers.count
+        case .mqtt(.collect(let message, let consumers, _)): message.roomNeeded(by: consumers.count)
         default: 0
         }
     }

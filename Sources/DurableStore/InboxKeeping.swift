@@ -1,4 +1,5 @@
 public import MQTT
+internal import NIOCore
 internal import Vocabulary
 
 /// The inbox: messages that durable consumers have not taken yet.
@@ -28,16 +29,24 @@ extension DurableStore {
         var bytes = 0
         try database.query(
             """
-            SELECT key, size, qos, retain, duplicate, topic, properties, payload, received_at FROM inbox
-            WHERE key > ? AND key <= ? ORDER BY key
+            SELECT inbox.key, inbox.size, qos, retain, duplicate, coalesce(content.topic, inbox.topic),
+                iif(content_key IS NULL, inbox.properties, content.properties),
+                coalesce(content.payload, inbox.payload), received_at, content_key IS content.key,
+                content_key & 0xFFFFFFFFFFFF
+            FROM inbox LEFT JOIN content ON content.key = content_key
+            WHERE inbox.key > ? AND inbox.key <= ? ORDER BY inbox.key
             """,
             .integer(after.rawValue), .integer(MessageKey.range(of: row).upperBound)
         ) { row throws(StoreError) in
             // Reads the size first, so that a payload over the limit is not loaded.
             bytes += row.count(1)
             guard messages.isEmpty || bytes <= maxBytes else { return false }
+            let sequence = MessageKey(rawValue: row.integer(0)).sequence.rawValue
+            guard row.integer(9) != 0, row.optionalInteger(10) ?? sequence == sequence else {
+                throw self.unreadable("the content of a message is missing")
+            }
             let message = CollectedMessage(
-                sequence: InboxSequence(rawValue: MessageKey(rawValue: row.integer(0)).sequence.rawValue),
+                sequence: InboxSequence(rawValue: sequence),
                 message: .init(
                     topic: row.text(5), payload: row.blob(7), qos: try self.qos(row.integer(2)),
                     retain: row.integer(3) != 0, duplicate: row.integer(4) != 0,
@@ -157,20 +166,61 @@ extension DurableStore {
             .integer(session), .text(name.description), .text(filter), .integer(qos.rawValue))
     }
 
+    /// Adds the message for those of the consumers that have not been removed since.
     func collect(
-        _ collected: CollectedMessage, _ name: ConsumerName, _ session: Int64, _ database: Database
+        _ collected: CollectedMessage, _ names: [ConsumerName], _ session: Int64, _ database: Database
     ) throws(StoreError) {
-        // The consumer may have been removed since.
-        guard let consumer = try contents.consumerID(name, of: session, in: database) else { return }
+        var consumers: [Int64] = []
+        for name in names {
+            if let consumer = try contents.consumerID(name, of: session, in: database) { consumers.append(consumer) }
+        }
         let message = collected.message
-        try database.run(
-            """
-            INSERT INTO inbox (key, received_at, size, qos, retain, duplicate, topic, properties, payload)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-            """,
-            .integer(inboxKey(consumer, collected.sequence).rawValue), .integer(collected.receivedAt.rawValue),
-            .integer(collected.size), .integer(message.qos.rawValue), .integer(message.retain ? 1 : 0),
-            .integer(message.duplicate ? 1 : 0), .text(message.topic),
-            StoredProperties.encode(message.properties).map { .blob($0) } ?? .null, .blob(message.payload))
+        let properties = StoredProperties.encode(message.properties).map { Database.Value.blob($0) } ?? .null
+        var content = (topic: message.topic, properties: properties, payload: message.payload, key: Database.Value.null)
+        if collected.isShared(by: consumers.count) {
+            let key = try inboxKey(session, collected.sequence)
+            try database.run(
+                "INSERT INTO content (key, size, topic, properties, payload) VALUES (?, ?, ?, ?, ?)",
+                .integer(key.rawValue), .integer(collected.size), .text(content.topic), content.properties,
+                .blob(content.payload))
+            content = ("", .null, ByteBuffer(), .integer(key.rawValue))
+        }
+        for consumer in consumers {
+            try database.run(
+                """
+                INSERT INTO inbox
+                    (key, received_at, size, qos, retain, duplicate, topic, properties, payload, content_key)
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                """,
+                .integer(inboxKey(consumer, collected.sequence).rawValue), .integer(collected.receivedAt.rawValue),
+                .integer(collected.size), .integer(message.qos.rawValue), .integer(message.retain ? 1 : 0),
+                .integer(message.duplicate ? 1 : 0), .text(content.topic), content.properties,
+                .blob(content.payload), content.key)
+        }
     }
+
+    /// Finds a row of the inbox whose content is missing or another message's, and removes contents of no row.
+    static func checkContents(in database: Database) throws(StoreError) {
+        let wrong = try database.integer(
+            """
+            SELECT EXISTS (
+                SELECT 1 FROM inbox WHERE content_key IS NOT NULL AND (
+                    (content_key & 0xFFFFFFFFFFFF) <> (key & 0xFFFFFFFFFFFF)
+                    OR NOT EXISTS (SELECT 1 FROM content WHERE content.key = content_key)))
+            """)
+        guard wrong == 0 else { throw .corrupt(path: database.path, cause: "the content of a message is missing") }
+        try database.run(
+            "DELETE FROM content WHERE NOT EXISTS (SELECT 1 FROM inbox WHERE content_key = content.key)")
+    }
+}
+
+extension CollectedMessage {
+    /// Whether so many consumers have its content in common. Rows that refer to a small one would cost more than they
+    /// save: two consumers gain nothing below 700 bytes, four below 300.
+    private static let leastShared = 512
+
+    func isShared(by consumers: Int) -> Bool { consumers > 1 && size >= Self.leastShared }
+
+    /// An estimate of the bytes that it takes on the disk.
+    func roomNeeded(by consumers: Int) -> Int { isShared(by: consumers) ? size + 64 * consumers : size * consumers }
 }

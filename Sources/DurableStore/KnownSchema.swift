@@ -28,7 +28,14 @@ struct KnownSchema {
         return nil
     }
 
-    /// Whether the database has these tables, views and indexes, word for word, and no others.
+    /// The same, or an index or a trigger that the database does not have, word for word.
+    func damagedDefinition(in database: Database) throws(StoreError) -> String? {
+        if let table = try damagedTable(in: database) { return table }
+        let lost = try Self.definitions(in: model).subtracting(Self.definitions(in: database))
+        return lost.first { $0[0] == "index" || $0[0] == "trigger" }?[1]
+    }
+
+    /// Whether the database has these tables, views, indexes and triggers, word for word, and no others.
     func isExactly(that database: Database) throws(StoreError) -> Bool {
         try Self.definitions(in: database) == Self.definitions(in: model)
     }

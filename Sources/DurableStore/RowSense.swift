@@ -22,10 +22,14 @@ struct RowSense {
         func isPacketID() -> Bool { (1...Int64(UInt16.max)).contains(integer("packet_id") ?? 0) }
         func isKey() -> Bool { MessageKey(rawValue: integer("key") ?? 0).isPossible }
         switch table {
-        case "message", "inbox":
-            guard isKey(), UInt8(exactly: integer("qos") ?? -1).flatMap(QoS.init) != nil, let place = places["size"],
+        case "message", "inbox", "content":
+            guard isKey(), table == "content" || Self.isQoS(integer("qos")), let place = places["size"],
                 let size = size(values)
             else { return nil }
+            // Either the row has a content, and then a topic, or it refers to one.
+            let sequence = integer("key").map { MessageKey(rawValue: $0).sequence }
+            let content = integer("content_key").map { MessageKey(rawValue: $0).sequence }
+            if table == "inbox", text("topic").isEmpty ? content != sequence : content != nil { return nil }
             var values = values
             values[place] = .integer(size)
             return values
@@ -44,8 +48,10 @@ struct RowSense {
     }
 
     static func isConsumer(name: String, qos: Int64?) -> Bool {
-        ConsumerName(name) != nil && UInt8(exactly: qos ?? -1).flatMap(QoS.init) != nil
+        ConsumerName(name) != nil && isQoS(qos)
     }
+
+    private static func isQoS(_ number: Int64?) -> Bool { UInt8(exactly: number ?? -1).flatMap(QoS.init) != nil }
 
     static func isPublication(qos: Int64?) -> Bool {
         let qos = UInt8(exactly: qos ?? -1).flatMap(QoS.init)

@@ -165,10 +165,14 @@ struct Salvage {
     }
 
     /// Removes what contradicts other rows, and would make its session unreadable. A message that loses its identifier is
-    /// sent again.
+    /// sent again; one that has lost its content is lost.
     private static let contradictions: [StaticString] = [
         "DELETE FROM in_flight WHERE key IN (SELECT key FROM quarantine)",
         "DELETE FROM in_flight WHERE key NOT IN (SELECT min(key) FROM in_flight GROUP BY key >> 48, packet_id)",
+        """
+        DELETE FROM inbox WHERE content_key IS NOT NULL
+            AND NOT EXISTS (SELECT 1 FROM content WHERE content.key = content_key)
+        """,
     ]
 
     /// Repairs the consequences of missing rows: no number may be used twice, and no session at a server may be
@@ -181,6 +185,11 @@ struct Salvage {
             try new.run(contradiction)
             if new.changes > 0 { isComplete = false }
         }
+        try new.run(
+            """
+            UPDATE inbox SET size = content.size FROM content
+            WHERE content.key = content_key AND content_key IS NOT NULL AND inbox.size <> content.size
+            """)
         guard !isComplete else { return }
         try new.run("DELETE FROM in_flight WHERE key NOT IN (SELECT key FROM message)")
         try new.run("DELETE FROM quarantine WHERE key NOT IN (SELECT key FROM message)")

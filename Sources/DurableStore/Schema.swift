@@ -4,7 +4,8 @@ internal import Glibc
 /// the schema, by which a later version is told from a damaged number.
 ///
 /// A message is written once and deleted once, however large it is: what happens to it in between is a small row in
-/// `in_flight` or `quarantine` with the same key. A message with neither is queued.
+/// `in_flight` or `quarantine` with the same key. A message with neither is queued. A large message for several durable
+/// consumers is written once as well: each of them has a small row that refers to it.
 enum Schema {
     /// The version of the first release.
     private static let first = 8
@@ -261,6 +262,22 @@ enum Schema {
         ALTER TABLE history ADD COLUMN failure TEXT;
         -- In seconds, 0 for none; NULL if it is not known.
         ALTER TABLE home ADD COLUMN keep_alive INTEGER;
+        -- The large contents of messages that several consumers have not taken: once for all of them.
+        -- key: session.id * 2^48 + sequence. It goes with the last row of the inbox that refers to it.
+        CREATE TABLE content (
+            key INTEGER PRIMARY KEY,
+            size INTEGER NOT NULL,
+            topic TEXT NOT NULL,
+            properties BLOB,
+            payload BLOB NOT NULL
+        ) STRICT;
+        -- If it is not NULL, the row has no topic, properties and payload of its own.
+        ALTER TABLE inbox ADD COLUMN content_key INTEGER;
+        CREATE INDEX inbox_content_key ON inbox (content_key) WHERE content_key IS NOT NULL;
+        CREATE TRIGGER inbox_row_deleted AFTER DELETE ON inbox WHEN OLD.content_key IS NOT NULL BEGIN
+            DELETE FROM content WHERE key = OLD.content_key
+                AND NOT EXISTS (SELECT 1 FROM inbox WHERE content_key = OLD.content_key);
+        END;
         """
 
     /// Returns the version of the file, 0 for a new one.

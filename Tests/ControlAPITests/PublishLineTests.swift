@@ -151,11 +151,17 @@ struct PublishLineTests {
             let line = OutgoingLine.answer(id, result: result)
             #expect(line == OutgoingLine.encode(Answer(id: id, result: result)))
         }
+        for count in [0, 1, Int.max] {
+            let result = MessageAckMethod.Result(acknowledged: count)
+            var line: [UInt8] = []
+            OutgoingLine.write(id, result, into: &line)
+            #expect(line == OutgoingLine.encode(Answer(id: id, result: result)))
+        }
     }
 
-    private struct Answer: Encodable {
+    private struct Answer<Result: Encodable>: Encodable {
         var jsonrpc = "2.0"
         var id: RequestID
-        var result: MessagePublishMethod.Result
+        var result: Result
     }
 }

@@ -130,7 +130,7 @@ import Testing
         "publish_key SET sequence", "publish_key SET time", "publish_key SET outcome", "publication SET since",
         "home SET ends_at", "home SET expiry", "presence SET since", "history SET time", "history SET outage",
         "inbound SET packet_id", "in_flight SET packet_id", "quarantine SET reason_code", "message SET key",
-        "session SET id",
+        "session SET id", "content SET key", "content SET size", "inbox SET content_key",
     ]
 
     @Test(arguments: extremes, [Int64.min, .max])
@@ -148,6 +148,12 @@ import Testing
             main, .putConsumer(billing, filter: "a", .atLeastOnce), .collect(collected, for: [billing], nil),
             .rememberKey(key, sequence(1), at: .now), .insertInbound(id(5)), .assign(sequence(1), id(7)),
             .quarantine(sequence(2), .notAuthorized, "no"))
+        let audit = try #require(ConsumerName("audit"))
+        var shared = collected
+        shared.sequence = .init(rawValue: 2)
+        shared.message.payload = ByteBuffer(repeating: 0x78, count: 1000)
+        try await store.commit(
+            main, .putConsumer(audit, filter: "a", .atLeastOnce), .collect(shared, for: [audit, billing], nil))
         try await store.commit(
             main,
             .putPublication(
@@ -313,7 +319,8 @@ import Testing
 
     static let texts = [
         "CREATE TABLE history", "CREATE TABLE message", "CREATE TABLE session", "CREATE VIEW outbox",
-        "CREATE INDEX publish_key_sequence", "accepted_at INTEGER NOT", "next_sequence INTEGER",
+        "CREATE INDEX publish_key_sequence", "CREATE TABLE content", "CREATE TRIGGER inbox_row_deleted",
+        "WHERE content_key = OLD", "accepted_at INTEGER NOT", "next_sequence INTEGER",
         "reason_code INTEGER",
     ]
 

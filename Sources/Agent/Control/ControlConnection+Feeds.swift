@@ -171,6 +171,38 @@ extension ControlConnection {
             InboxSequence(rawValue: parameters.id), upTo: parameters.upTo, by: parameters.subscription)
     }
 
+    /// Acknowledges a message without a task, as many programs do with each one.
+    ///
+    /// - Returns: whether it did. Otherwise something has to be waited for first, or the call is wrong.
+    func acknowledgeNow(_ call: RunningCall, _ waiting: WaitingCall) -> Bool {
+        let decoded = Result { () throws(RPCError) in
+            try ParameterDecoder.decode(MessageAckMethod.Parameters.self, from: waiting.complete.parameters)
+        }
+        guard calls.tasksAhead == 0, let parameters = try? decoded.get(),
+            let subscription = feeds.subscriptions[parameters.subscription], subscription.consumer != nil,
+            let driver = try? driverNow(subscription.session.description)
+        else { return false }
+        do throws(RPCError) {
+            _ = try take(MessageAckMethod.self, nil, decoded)
+        } catch {
+            fail(call, error)
+            return true
+        }
+        let (id, upTo) = (InboxSequence(rawValue: parameters.id), parameters.upTo)
+        driver.assumeIsolated { driver in
+            driver.acknowledge(id, upTo: upTo, by: parameters.subscription) { [weak self] result in
+                self?.assumeIsolated { connection in
+                    switch result {
+                    case .success(let result):
+                        connection.answered(call) { OutgoingLine.write($0, result, into: &$1) }
+                    case .failure(let error): connection.fail(call, error)
+                    }
+                }
+            }
+        }
+        return true
+    }
+
     /// A subscription has ended: its durable consumer was taken over by another program, or that or the session was removed.
     private func ended(_ id: SubscriptionID, _ event: SessionEvent) {
         let isAnswered = !feeds.isHeld(.subscription(id))

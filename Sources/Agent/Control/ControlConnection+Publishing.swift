@@ -8,7 +8,7 @@ extension ControlConnection {
     struct Publishing {
         /// Messages for sessions that are being restarted, in order.
         var delayed: [String: [(call: RunningCall, parameters: MessagePublishMethod.Parameters)]] = [:]
-        /// The session of the last publish in this turn, during which nothing else happens.
+        /// The session of the last publish or acknowledgement in this turn, during which nothing else happens.
         var route: (session: String, driver: SessionDriver)?
     }
 
@@ -30,7 +30,8 @@ extension ControlConnection {
         }
     }
 
-    private func driverNow(_ session: String) throws(RPCError) -> SessionDriver? {
+    /// - Returns: `nil` while the session is being restarted.
+    func driverNow(_ session: String) throws(RPCError) -> SessionDriver? {
         if let route = publishing.route, route.session == session { return route.driver }
         let found = registry.assumeIsolated { registry in
             Result { () throws(RPCError) in try registry.driverNow(session) }
@@ -129,7 +130,7 @@ extension ControlConnection {
                 if wasAccepted { call.kind = .delivery }
             }
             switch result {
-            case .success(let result): answered(call, result)
+            case .success(let result): answered(call) { OutgoingLine.write($0, result, into: &$1) }
             case .failure(let error): fail(call, error)
             }
             return false
@@ -159,13 +160,15 @@ extension ControlConnection {
 
     /// Answers a call in the way most calls end: one commit answers many. Their lines are added to the output at once,
     /// and what they held is given back with the flush at the end of this turn of the loop.
-    private func answered(_ call: RunningCall, _ result: MessagePublishMethod.Result) {
+    func answered(_ call: RunningCall, _ write: @escaping (RequestID, inout [UInt8]) -> Void) {
         guard !isClosed, call.kind == .message, call.batch == nil else {
-            return ended(call, CallReply(line: OutgoingLine.answer(call.id ?? .null, result: result)))
+            var line: [UInt8] = []
+            write(call.id ?? .null, &line)
+            return ended(call, CallReply(line: line))
         }
         calls.answered()
         if let id = call.id, channel.isActive {
-            output.append(answerTo: call) { OutgoingLine.write(id, result, into: &$0) }
+            output.append(answerTo: call) { write(id, &$0) }
         } else {
             output.append(answerTo: call, nil)
         }

@@ -219,6 +219,8 @@ actor ControlConnection {
             fail(call, error)
         case .request(_, MessagePublishMethod.name, _), .notification(MessagePublishMethod.name, _):
             if calls.tasksAhead > 0 { runInTask(call, waiting) } else { publish(call, waiting) }
+        case .request(_, MessageAckMethod.name, _), .notification(MessageAckMethod.name, _):
+            if !acknowledgeNow(call, waiting) { runInTask(call, waiting) }
         case .request, .notification:
             if kind == .read {
                 calls.wait(call, waiting)

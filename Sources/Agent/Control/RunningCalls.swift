@@ -12,7 +12,7 @@ struct RunningCalls {
     var tasksAhead = 0
     var batches = CallBatches()
     private var waitingReads = CircularBuffer<(call: RunningCall, waiting: WaitingCall)>()
-    /// The calls that run in a task of their own: all except publishes.
+    /// The calls that run in a task of their own: all except publishes and most acknowledgements.
     private var tasks: [Int: Task<Void, Never>] = [:]
 
     mutating func begin(_ call: WaitingCall, _ kind: CallKind, answer: Int) -> RunningCall {

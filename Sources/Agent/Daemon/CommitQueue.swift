@@ -17,7 +17,7 @@ actor CommitQueue {
     /// How a commit went.
     enum Outcome: Hashable, Sendable {
         case committed
-        /// The new messages were refused: everything else is durable.
+        /// What needs room was refused (``SessionChange/needsRoom``): everything else is durable.
         case committedWithoutInserts
     }
 
@@ -39,9 +39,9 @@ actor CommitQueue {
         var isRefused = false
 
         var isBarrier: Bool { if case .barrier = waiter { true } else { false } }
-        var hasInserts: Bool { changes.contains(where: \.needsRoom) }
+        var needsRoom: Bool { changes.contains(where: \.needsRoom) }
         var allowed: [SessionChange] { isRefused ? changes.filter { !$0.needsRoom } : changes }
-        var outcome: Outcome { isRefused && hasInserts ? .committedWithoutInserts : .committed }
+        var outcome: Outcome { isRefused && needsRoom ? .committedWithoutInserts : .committed }
     }
 
     /// How long to wait before a transaction that failed is tried again.
@@ -232,7 +232,7 @@ actor CommitQueue {
                     return divide(batch, because: error)
                 default:
                     if !isFailureTold { tell(error) }
-                    if error.isLasting || !batch.contains(where: { $0.hasInserts && !$0.isRefused }) {
+                    if error.isLasting || !batch.contains(where: { $0.needsRoom && !$0.isRefused }) {
                         failure = error
                         var answers = refuse(&batch, error)
                         for index in remainder.indices { answers += refuse(&remainder[index], error) }
@@ -264,9 +264,9 @@ actor CommitQueue {
     }
 
     private func succeeded(_ batch: [Entry]) {
-        let hasMessages = batch.contains { $0.hasInserts && !$0.isRefused }
+        let hasMessages = batch.contains { $0.needsRoom && !$0.isRefused }
         if failure?.isLasting == true || hasMessages { refusal = nil }
-        if !unfit.isEmpty { unfit.subtract(batch.lazy.filter { $0.hasInserts && !$0.isRefused }.map(\.session)) }
+        if !unfit.isEmpty { unfit.subtract(batch.lazy.filter { $0.needsRoom && !$0.isRefused }.map(\.session)) }
         // What was refused is tried alone, and ends a failure of messages only.
         let isOver = hasMessages || failure != nil && refusal == nil
         failure = nil
@@ -303,7 +303,7 @@ actor CommitQueue {
             return
         }
         guard var entry = batch.first else { return }
-        if entry.hasInserts, !entry.isRefused {
+        if entry.needsRoom, !entry.isRefused {
             if unfit.insert(entry.session).inserted { unfitMessage(entry.session, error) }
             var refused = [entry]
             let answers = refuse(&refused, error)
@@ -332,7 +332,7 @@ actor CommitQueue {
         for index in entries.indices {
             switch entries[index].waiter {
             case .changes(let refused, _):
-                guard entries[index].hasInserts, !entries[index].isRefused else { continue }
+                guard entries[index].needsRoom, !entries[index].isRefused else { continue }
                 entries[index].isRefused = true
                 if error.isOfTheDisk {
                     refusal = error

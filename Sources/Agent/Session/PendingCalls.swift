@@ -1,4 +1,5 @@
 import ControlAPI
+import DurableStore
 import MQTT
 import Session
 import SessionCore
@@ -36,6 +37,8 @@ struct Programs {
     var publishers = Publishers()
     /// The programs of live and durable consumers.
     var subscribers: [SubscriptionID: Subscriber] = [:]
+    /// What completes the acknowledgements of this turn of the loop.
+    var acknowledging: [(subscription: SubscriptionID, completion: @Sendable (StoreError?) -> Void)] = []
     /// Calls that wait for the server's answer to a subscription; `nil` if the server does not answer.
     var subscribing = PendingCalls<ServerAnswer?>()
     /// What the calls are about that ask for a subscription.

@@ -61,11 +61,16 @@ extension SessionDriver {
     /// - Parameter isPatient: whether it also waits for a disk that does not answer.
     @discardableResult
     func everythingCommitted(isPatient: Bool = true) async -> StoreError? {
+        await withCheckedContinuation { continuation in
+            whenCommitted(isPatient: isPatient) { continuation.resume(returning: $0) }
+        }
+    }
+
+    /// Does the same without a task.
+    func whenCommitted(isPatient: Bool, _ completion: @escaping @Sendable (StoreError?) -> Void) {
         runAccepted()
         let (commits, name) = (surroundings.commits, name)
-        return await withCheckedContinuation { continuation in
-            commits.assumeIsolated { $0.barrier(name, isPatient: isPatient) { continuation.resume(returning: $0) } }
-        }
+        commits.assumeIsolated { $0.barrier(name, isPatient: isPatient, completion: completion) }
     }
 
     /// Throws the error for something that a program asks for while nothing can become durable. To be called before it

@@ -2,6 +2,7 @@ import Configuration
 import ControlAPI
 import DurableStore
 import MQTT
+import NIOCore
 import Session
 import SessionCore
 
@@ -92,22 +93,50 @@ extension SessionDriver {
 
     // MARK: Messages
 
-    /// Acknowledges messages. Returns when that is durable, so that they are never given again.
+    /// Acknowledges messages, and answers when that is durable, so that they are never given again. The consequences of all
+    /// acknowledgements in one turn of the loop are handled together, at its end.
+    func acknowledge(
+        _ id: InboxSequence, upTo: Bool, by subscription: SubscriptionID,
+        answer: @escaping @Sendable (Result<MessageAckMethod.Result, RPCError>) -> Void
+    ) {
+        let taken: DurableConsumers.Taken
+        do throws(RPCError) {
+            try checkRunning()
+            taken = try ask { session throws(RPCError) in
+                try session.acknowledge(id, upTo: upTo, by: subscription)
+            }
+        } catch {
+            return answer(.failure(error))
+        }
+        let acknowledged = taken.messages.count
+        // Also if they were acknowledged before: that may not be on disk yet.
+        let completion = { @Sendable (failure: StoreError?) in
+            guard let failure else { return answer(.success(.init(acknowledged: acknowledged))) }
+            answer(.failure(.notDurableYet("the acknowledgement", because: failure.description)))
+        }
+        programs.acknowledging.append((subscription, completion))
+        guard programs.acknowledging.count == 1 else { return }
+        eventLoop.execute { self.assumeIsolated { $0.endAcknowledging() } }
+    }
+
+    private func endAcknowledging() {
+        let waiting = programs.acknowledging
+        programs.acknowledging = []
+        run()
+        loadConsumers()
+        for (subscription, _) in waiting { tellHeldRefusal(to: subscription) }
+        whenCommitted(isPatient: false) { failure in
+            for (_, completion) in waiting { completion(failure) }
+        }
+    }
+
+    /// Does the same, and returns the answer.
     func acknowledge(
         _ id: InboxSequence, upTo: Bool, by subscription: SubscriptionID
     ) async throws(RPCError) -> MessageAckMethod.Result {
-        try checkRunning()
-        let taken = try ask { session throws(RPCError) in
-            try session.acknowledge(id, upTo: upTo, by: subscription)
-        }
-        if !taken.messages.isEmpty {
-            run()
-            loadConsumers()
-        }
-        tellHeldRefusal(to: subscription)
-        // Needed even for messages that were acknowledged before: that may not be on disk yet.
-        try await everythingDurable("the acknowledgement")
-        return .init(acknowledged: taken.messages.count)
+        try await withCheckedContinuation { continuation in
+            acknowledge(id, upTo: upTo, by: subscription) { continuation.resume(returning: $0) }
+        }.get()
     }
 
     /// Gives programs what is held for them, and reads more from the store.

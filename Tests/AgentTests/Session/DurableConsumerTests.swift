@@ -1,4 +1,5 @@
 import ControlAPI
+import DurableStore
 import Glibc
 import MQTT
 import NIOCore
@@ -105,6 +106,26 @@ struct DurableConsumerTests {
             for number in (first + 1)...count {
                 #expect(try await peer.notification("message.received")["payload"]?.text == "\(number)")
             }
+        }
+    }
+
+    @Test func `acknowledgements that come at once are each answered when they are durable`() async throws {
+        try await DaemonUnderTest.run { daemon, peer in
+            let made = try await Self.subscribe(peer)
+            for number in 1...30 { await daemon.server.publish("a/1", "\(number)", qos: .atLeastOnce) }
+            for _ in 1...30 { _ = try await peer.notification("message.received") }
+            var calls: [Int] = []
+            for id in 1...20 { calls.append(try await peer.request("message.ack", Self.ack(made, id))) }
+            for id in 21...30 {
+                try await peer.send(#"{"jsonrpc":"2.0","method":"message.ack","params":\#(Self.ack(made, id))}"#)
+            }
+            let wrong = try await peer.request("message.ack", Self.ack(made, 31))
+            let repeated = try await peer.request("message.ack", Self.ack(made, 30))
+            for call in calls { #expect(try await peer.answer(call)["result"] == .object(["acknowledged": 1])) }
+            #expect(try await peer.answer(wrong)["error"]?["data"]?["code"] == "invalid-parameters")
+            #expect(try await peer.answer(repeated)["result"] == .object(["acknowledged": 0]))
+            let main = try await daemon.registry.driver("main").name
+            #expect(try await daemon.store.session(main).mqtt.consumers.map(\.runs.count) == [0])
         }
     }
 

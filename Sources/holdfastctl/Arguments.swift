@@ -56,7 +56,9 @@ struct CommonOptions: ParsableArguments {
                 printable("\(change) takes effect when the daemon is restarted: systemctl restart holdfast"))
         }
         if session == nil {
-            sentences += (status.ignoredFiles ?? []).map { printable("\($0) is not read: \(SessionName.rule(for: $0))") }
+            sentences += (status.ignoredFiles ?? []).map { file in
+                printable("\(file) is not read: \(SessionName.rule(for: file))")
+            }
         }
         var changed = status.changedFiles
         if let error = status.configurationError {

@@ -45,17 +45,19 @@ public final class Connection {
         var mayTryAgain = false
         /// When no handshake with a further address begins any more; `nil` before the first one.
         var lastHandshake: NIODeadline?
+        /// Those that this attempt, or the last one, has tried in vain, and does not dial.
+        var vain: [SocketAddress] = []
         /// Why the handshakes with addresses that were dialed before failed.
         var earlierFailures: [TransportFailure] = []
         var lookup: NameLookups.Request?
         var race: AddressRace?
     }
 
-    /// Whether anything has come from the server.
+    /// Whether anything has come from the server, or from the layer on the way to it that was asked.
     enum Answer {
         /// Nothing was sent yet.
         case notAwaited
-        /// Something was first sent at the given time.
+        /// Something was first sent at the given time: to the proxy, for a WebSocket, or by the session.
         case awaited(since: NIODeadline)
         case received
     }
@@ -245,7 +247,8 @@ extension Connection {
 
     func channelReceived(_ bytes: ByteBuffer) {
         guard phase == .open else { return }
-        answer = .received
+        if case .received = answer {} else { serverAnswered() }
+        guard phase == .open else { return }
         emit(.received(bytes))
     }
 
@@ -302,9 +305,17 @@ extension Connection {
     /// What the end of the channel means for an open connection.
     var endOfWire: ConnectionEnd { wire?.writeFailure.map { .failed($0) } ?? .closedByPeer }
 
-    var peerText: String { wire?.peer.hostAndPort ?? endpoint.authority }
+    /// Who is at the other end, for messages: the address that was dialed or, behind a proxy, the endpoint.
+    var peerText: String {
+        guard let wire, !wire.hasTunnel else { return endpoint.authority }
+        return wire.peer.hostAndPort
+    }
 
-    private func failure(_ error: any Error) -> TransportFailure { TransportFailure(connection: peerText, error) }
+    private func failure(_ error: any Error) -> TransportFailure {
+        var peer = peerText
+        if let wire, wire.hasTunnel { peer += " through the proxy \(wire.peer.hostAndPort)" }
+        return TransportFailure(connection: peer, error)
+    }
 
     /// Adds to a failure of TLS that our own certificate has expired, if it has: that may well be why the server
     /// refused.
@@ -352,8 +363,8 @@ extension Connection {
 
     func finish(_ end: ConnectionEnd) {
         guard phase != .finished else { return }
+        noteAddresses(end)
         phase = .finished
-        noteUnanswered(end)
         stopTimer()
         if let lookup = dialing.lookup.take() { lookups.withdraw(lookup) }
         dialing.race.take()?.cancel()

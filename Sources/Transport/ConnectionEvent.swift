@@ -25,6 +25,9 @@ public enum ConnectionEvent: Sendable {
     case upgrading(tlsVersion: String?)
     /// Bytes can be sent, and will be received.
     case opened(Opened)
+    /// The server has answered for the first time on this connection, and these addresses of its name are only dialed from
+    /// now on if no other one can be. Says which, and why.
+    case addressesAvoided(String)
     /// Bytes from the server, without what carries them: TLS or a WebSocket.
     case received(ByteBuffer)
     /// The end.

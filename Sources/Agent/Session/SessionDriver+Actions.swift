@@ -105,6 +105,8 @@ extension SessionDriver {
         if case .tlsFilesRejected(let failure) = event {
             if case .knock = role { return }
             log.tlsFilesRejected(failure)
+        } else if case .addressesAvoided(let which) = event {
+            log.addressesAvoided(which)
         } else if let dialEvent = DialEvent(event) {
             if case .closed(.failed(let failure)) = event, failure.code == .certificateInvalid {
                 ask { $0.rejectedCertificate(by: tlsContexts.authorities(for: configuration.tls)) }

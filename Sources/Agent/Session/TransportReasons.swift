@@ -37,7 +37,7 @@ extension ConnectionEvent {
         case .upgrading: "asks the server for a WebSocket"
         case .opened(let opened): "connected to \(opened.peerAddress)" + (opened.tlsVersion.map { ", \($0)" } ?? "")
         case .closed(let end): "the connection has ended: \(Reason(end).message)"
-        case .dialing, .tlsFilesRejected, .received: nil
+        case .dialing, .tlsFilesRejected, .addressesAvoided, .received: nil
         }
     }
 }
@@ -54,7 +54,7 @@ extension DialEvent {
             self = .opened(LinkPeer(address: opened.peer, name: opened.peerAddress, tlsVersion: opened.tlsVersion))
         case .received(let bytes): self = .received(bytes)
         case .closed(let end): self = .closed(Reason(end), retryAfter: end.retryAfter)
-        case .resolving, .tlsFilesRejected, .upgrading: return nil
+        case .resolving, .tlsFilesRejected, .upgrading, .addressesAvoided: return nil
         }
     }
 }

@@ -217,7 +217,8 @@ extension Connection {
         }
         phase = .open
         stopTimer()
-        emit(.opened(Opened(peer: wire.peer, local: local, tlsVersion: tlsVersion)))
+        emit(
+            .opened(Opened(peer: wire.peer, local: local, tlsVersion: tlsVersion, expiry: tls?.expiry(at: time(nil)))))
         guard phase == .open else { return }
         read(isReading)
         limitRetransmissionTimeout()
@@ -317,11 +318,15 @@ extension Connection {
         return TransportFailure(connection: peer, error)
     }
 
-    /// Adds to a failure of TLS that our own certificate has expired, if it has: that may well be why the server
+    /// Adds to a failure of TLS, or of what comes right after it, that our own certificate has expired, if it has: that may well be why the server
     /// refused.
     private func explained(_ failure: TransportFailure) -> TransportFailure {
         let mayBeOurCertificate =
-            failure.code == .tlsFailed && failure.detail != .certificateExpired && failure.detail != .ownFilesUnusable
+            switch failure.code {
+            case .tlsFailed: failure.detail != .certificateExpired && failure.detail != .ownFilesUnusable
+            case .reset, .webSocketFailed: phase == .securing || phase == .upgrading
+            default: false
+            }
         guard mayBeOurCertificate, let expiry = tls?.expiry(at: time(nil)) else { return failure }
         return failure.saying("\(failure.message); \(expiry)")
     }

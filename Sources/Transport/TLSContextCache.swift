@@ -44,6 +44,9 @@ public final class TLSContextCache {
     /// The authorities' files as the last attempt with these options read them.
     package func authorities(for options: TLSOptions) -> FileVersion? { last(for: options)?.files.authorities }
 
+    /// Our own certificate and its key as the last attempt read them.
+    package var identity: FileVersion? { lastFiles.loaded?.files.identity }
+
     /// Why some of the files cannot be used, and those before them are, since the last attempt; otherwise `nil`.
     public var rejection: String? { lastFiles.loaded?.rejection?.message }
 }

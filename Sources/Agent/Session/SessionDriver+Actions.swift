@@ -111,6 +111,9 @@ extension SessionDriver {
             if case .closed(.failed(let failure)) = event, failure.code == .certificateInvalid {
                 ask { $0.rejectedCertificate(by: tlsContexts.authorities(for: configuration.tls)) }
             }
+            if case .opened = event, configuration.tls.certificate != nil {
+                ask { $0.usedCertificate(tlsContexts.identity) }
+            }
             if case .received = dialEvent, simulation.isSilent(id) { return }
             run(.connection(id, dialEvent))
             if case .closed(.failed(let failure)) = event, failure.isOfRoute(for: role) {

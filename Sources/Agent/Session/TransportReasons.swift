@@ -51,7 +51,10 @@ extension DialEvent {
         case .dialing: self = .dialing
         case .securing: self = .securing
         case .opened(let opened):
-            self = .opened(LinkPeer(address: opened.peer, name: opened.peerAddress, tlsVersion: opened.tlsVersion))
+            self = .opened(
+                LinkPeer(
+                    address: opened.peer, name: opened.peerAddress, tlsVersion: opened.tlsVersion, expiry: opened.expiry
+                ))
         case .received(let bytes): self = .received(bytes)
         case .closed(let end): self = .closed(Reason(end), retryAfter: end.retryAfter)
         case .resolving, .tlsFilesRejected, .upgrading, .addressesAvoided: return nil

@@ -195,6 +195,18 @@ extension ConfigurationForm<String?> {
         }
     }
 
+    /// The name that a server's certificate must have. An empty text is `nil`.
+    static var serverName: Self {
+        let expected = "a host name, as it is in the server's certificate, without port and wildcard, or empty"
+        return text(expected, write: { TOML.text($0 ?? "") }) { text in
+            if text.isEmpty { return .some(nil) }
+            guard IPAddress(text) == nil, !text.hasSuffix("."), let name = try? Endpoint.canonicalHost(text) else {
+                return nil
+            }
+            return .some(name)
+        }
+    }
+
     /// An empty text is `nil`. What is no path may be the content of the file: a private key.
     static var path: Self {
         text("the absolute path of a file, or empty", isSecret: true, write: { TOML.text($0 ?? "") }) { text in

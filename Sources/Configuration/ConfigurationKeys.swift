@@ -75,7 +75,7 @@ extension SessionConfiguration {
         .init("tls.ca", \.tls.authorities, .path),
         .init("tls.certificate", \.tls.certificate, .path),
         .init("tls.key", \.tls.key, .path),
-        .init("tls.server-name", \.tls.serverName, .optionalText),
+        .init("tls.server-name", \.tls.serverName, .serverName),
         .init("tls.minimum", \.tls.minimum, .choice),
 
         .init("proxy.url", \.proxy.address, .proxy),

@@ -160,37 +160,63 @@ extension Session {
 
     // MARK: After a failure
 
-    /// A file whose change may end a failure.
+    /// A file, or a few that belong together, whose change may end a failure.
     package enum WatchedFile: Hashable, Sendable {
         /// The one with the trusted certificates.
         case authorities
         case credential
+        case proxyCredential
+        /// This host's own certificate and its key.
+        case certificate
     }
 
-    /// `nil` unless the session has failed for a reason that the change of a file can end.
-    package var fileToWatch: WatchedFile? {
+    /// Those whose change can end the failure of the session or of its last attempt, if the session has them at all.
+    package var filesToWatch: [WatchedFile] {
+        switch machine.failureOfFile?.code {
+        case nil: []
+        case .certificateInvalid?: [.authorities]
+        case .credentialUnreadable?: [.credential, .proxyCredential]
+        case .tlsFailed?: [.authorities, .certificate]
+        // Whether the server has objected to the password or to the certificate is not known.
+        default: [.credential, .certificate]
+        }
+    }
+
+    /// The version of a file that the session failed with; `nil` if that is not known, and for one that an attempt could
+    /// not use: the present one counts there.
+    package func rejectedVersion(of file: WatchedFile) -> FileVersion? {
         guard state == .failed else { return nil }
-        if machine.reason.code == .certificateInvalid { return .authorities }
-        return machine.reason.code.group == .auth ? .credential : nil
+        return switch file {
+        case .authorities: credentials.authorities
+        case .credential: credentials.file
+        case .certificate: credentials.certificate
+        case .proxyCredential: nil
+        }
     }
 
-    /// The version of ``fileToWatch`` that the session failed with; `nil` if that is not known.
-    package var rejectedFile: FileVersion? {
+    /// The versions of ``filesToWatch`` that the session failed with, one a line, for the next run of the daemon.
+    package var rejectedFiles: String? {
         get {
-            switch fileToWatch {
-            case .authorities?: credentials.authorities
-            case .credential?: credentials.file
-            case nil: nil
-            }
+            var lines = filesToWatch.map { rejectedVersion(of: $0)?.rawValue ?? "" }
+            while lines.last?.isEmpty == true { lines.removeLast() }
+            return lines.isEmpty ? nil : lines.joined(separator: "\n")
         }
         set {
-            switch fileToWatch {
-            case .authorities?: credentials.authorities = newValue
-            case .credential?: credentials.file = newValue
-            case nil: break
+            let lines = (newValue ?? "").split(separator: "\n", omittingEmptySubsequences: false)
+            for (file, line) in zip(filesToWatch, lines) where !line.isEmpty {
+                let version = FileVersion(rawValue: String(line))
+                switch file {
+                case .authorities: credentials.authorities = version
+                case .credential: credentials.file = version
+                case .certificate: credentials.certificate = version
+                case .proxyCredential: break
+                }
             }
         }
     }
+
+    /// A connection was made with this version of this host's own certificate and its key.
+    package mutating func usedCertificate(_ version: FileVersion?) { credentials.certificate = version }
 
     /// The server's certificate was rejected by these files of trusted authorities. If they are replaced before another
     /// endpoint is tried, the first one has not been tried with the new ones.

@@ -114,8 +114,11 @@ extension Session {
         noteRemains()
         machine.awaitsStore = mqtt.awaitsStore
         var actions: [SessionMachine.Action] = []
+        let awaitedFile = machine.failureOfFile != nil
         machine.handle(input, at: now, into: &actions)
         perform(actions[...])
+        // Every change of the state begins a watch as well.
+        if !awaitedFile, machine.failureOfFile != nil, state != .failed { act(.watchCredential) }
     }
 
     private mutating func carryOut(_ input: Input) {

@@ -115,6 +115,10 @@ extension Session {
         var ending = ending
         if let link, link.generation == generation {
             ending = link.ending ?? ending
+            // Servers say only that they do not let us in, or nothing.
+            if let expiry = link.peer?.expiry, !mqtt.isConnected, !ending.reason.message.contains(expiry) {
+                ending.reason.message += "; \(expiry)"
+            }
             noteEnd(ending.reason.code)
             ending.hasOtherAddress = servers.redirections.ended(wasTried: link.isDialed)
             letGo(link.connection, nil)

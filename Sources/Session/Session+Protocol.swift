@@ -137,7 +137,9 @@ extension Session {
             ending.pace = .otherWay
             protocolEnded(ending)
         case .foreignProtocol(let other):
-            protocolEnded(.init(Reason(other, at: link?.peer?.name)))
+            // Behind a proxy, the address is the proxy's, which is not to blame.
+            let place = settings.proxy == .none ? link?.peer?.name : link?.address.authority
+            protocolEnded(.init(Reason(other, at: place)))
         case .unknownSession:
             act(.tell(.unknownSession))
         case .stateMismatch(let sentence):

@@ -50,7 +50,7 @@ extension Session {
         machine.restore(isFailed: verdict.isFailure, reason: verdict.reason)
         // The watch notices if the file's version differs from this one, even if the file changed before the watch
         // began.
-        rejectedFile = verdict.rejectedFile.map { FileVersion(rawValue: $0) }
+        rejectedFiles = verdict.rejectedFile
         return true
     }
 
@@ -103,6 +103,6 @@ extension Session {
             state: Verdict.state(decision, isStarted: isStarted(by: verdict)), reasonCode: reason.code.rawValue,
             message: reason.message,
             serverCode: reason.serverCode, bootID: settings.bootID, since: wallClock,
-            rejectedFile: rejectedFile?.rawValue)
+            rejectedFile: rejectedFiles)
     }
 }

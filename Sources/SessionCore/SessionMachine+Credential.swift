@@ -145,11 +145,29 @@ extension SessionMachine {
         credential?.renewalFailed(at: now)
     }
 
-    /// Tries again, because there is now a credential other than the one that the server rejected, or there are other
-    /// authorities than those that did not know the server.
+    /// The failure that the change of a file may end: that of a session that has failed, or that of the last attempt while
+    /// the next one is waited for; `nil` if there is none.
+    package var failureOfFile: Reason? {
+        switch state {
+        case .failed where reason.code.group == .auth || reason.code == .certificateInvalid:
+            return reason
+        case .trying(let trying):
+            guard case .waiting = trying.activity, let last = trying.lastFailure, last.awaitsFile else { return nil }
+            return last
+        case .connected, .disconnecting, .disconnected, .failed:
+            return nil
+        }
+    }
+
+    /// Tries again, because there is now a credential other than the one that the server rejected, there are other
+    /// authorities than those that did not know the server, or a file may be readable now.
     mutating func credentialChanged(at now: Instant, into actions: inout [Action]) {
-        guard state == .failed, reason.code.group == .auth || reason.code == .certificateInvalid else { return }
-        startTrying(because: Reason(.credentialChanged), at: now, into: &actions)
+        guard failureOfFile != nil else { return }
+        if case .trying(let trying) = state {
+            hasten(trying, because: Reason(.credentialChanged), at: now, into: &actions)
+        } else {
+            startTrying(because: Reason(.credentialChanged), at: now, into: &actions)
+        }
     }
 
     mutating func renewCredential(of connected: Connected, at now: Instant, into actions: inout [Action]) {
@@ -175,5 +193,12 @@ extension SessionMachine {
             if case .attempting(let attempt, _, _, _) = trying.activity { attempt.generation } else { nil }
         case .disconnected, .disconnecting, .failed: nil
         }
+    }
+}
+
+extension Reason {
+    /// Whether an attempt failed because of a file that may be about to be written, or to be made readable.
+    fileprivate var awaitsFile: Bool {
+        code == .credentialUnreadable || detail == .ownFilesUnusable || detail == .certificateWanted
     }
 }

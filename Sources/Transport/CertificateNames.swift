@@ -3,20 +3,23 @@ import NIOSSL
 extension NIOSSLCertificate {
     /// Whether the certificate was accepted for the host name, and not only for the address that the name led to.
     ///
+    /// NIOSSL compares no name with an underscore, which private networks have. There, nothing has been compared yet, so
+    /// one of the certificate's DNS names must match.
+    ///
     /// NIOSSL (2.37) also accepts a certificate with the peer's IP address when a host name was asked for. Anybody who
     /// can forge DNS could then pass with a certificate for an address of their own. So where the certificate names an
     /// address, one of its DNS names must match as well (RFC 9525, 6.3). Where it names none, NIOSSL can only have
     /// accepted it for the name.
     func isFor(hostName: String) -> Bool {
-        var namesAddress = false
+        var needsName = hostName.contains("_")
         for name in _subjectAlternativeNames() {
             switch name.nameType {
             case .dnsName where matches(pattern: String(decoding: name.contents, as: UTF8.self), hostName): return true
-            case .ipAddress: namesAddress = true
+            case .ipAddress: needsName = true
             default: continue
             }
         }
-        return !namesAddress
+        return !needsName
     }
 }
 

@@ -53,7 +53,8 @@ extension Connection {
             emit(.resolved(addresses))
             guard phase == .resolving else { return }
             dialing.addresses = contexts.untried(addresses, of: endpoint)
-            dialing.mayTryAgain = dialing.addresses.count < addresses.count
+            dialing.vain = addresses.filter { !dialing.addresses.contains($0) }
+            dialing.mayTryAgain = !dialing.vain.isEmpty
             dial()
         case .failure(let failure):
             fail(failure)
@@ -88,7 +89,7 @@ extension Connection {
         switch result {
         case .failure where dialing.mayTryAgain:
             dialing.mayTryAgain = false
-            dialing.addresses = dialing.resolved
+            (dialing.addresses, dialing.vain) = (dialing.resolved, [])
             dial()
         case .failure(let failure):
             fail(failure)

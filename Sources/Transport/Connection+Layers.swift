@@ -6,6 +6,7 @@ import Vocabulary
 extension Connection {
     func tunnel(_ proxy: ProxyOptions, _ wire: Wire) {
         phase = .tunneling
+        answer = .awaited(since: eventLoop.now)
         let timeout = options.dialTimeout
         startTimer(timeout) { connection in
             connection.proxyFailed("it did not answer within \(timeout)")
@@ -15,6 +16,7 @@ extension Connection {
             stopTimer()
             switch result {
             case .success(let early):
+                answer = .notAwaited
                 self.wire?.early = early
                 self.wire?.readPortions(portion)
                 connected(peer)
@@ -48,6 +50,7 @@ extension Connection {
     func upgrade(tlsVersion: String?) {
         guard let wire else { return }
         phase = .upgrading
+        answer = .awaited(since: eventLoop.now)
         emit(.upgrading(tlsVersion: tlsVersion))
         guard phase == .upgrading else { return }
         let timeout = options.handshakeTimeout ?? options.dialTimeout
@@ -58,6 +61,7 @@ extension Connection {
             guard let self, phase == .upgrading else { return }
             switch result {
             case .success(let webSocket):
+                answer = .notAwaited
                 self.wire?.webSocket = webSocket
                 opened(tlsVersion: tlsVersion)
             case .failure(let failure):

@@ -8,10 +8,12 @@ import Vocabulary
 extension Connection {
     /// Reads the TLS files where a file system that does not answer delays nothing else, and makes a context of them.
     func loadTLS(_ threadPool: NIOThreadPool) {
-        let (tls, eventLoop) = (options.tls, eventLoop)
+        let (tls, name, eventLoop) = (options.tls, verifiedName, eventLoop)
         let last = contexts.last(for: tls)
         blocking.run(tls.ownFiles.joined(separator: ", "), within: options.dialTimeout) { TLSFiles(tls, last: last) }
-            .flatMap { files in threadPool.runIfActive(eventLoop: eventLoop) { LoadedTLS.load(files, last: last) } }
+            .flatMap { files in
+                threadPool.runIfActive(eventLoop: eventLoop) { LoadedTLS.load(files, last: last, for: name) }
+            }
             .assumeIsolated().whenComplete { self.loadedTLS($0) }
     }
 
@@ -46,7 +48,7 @@ extension Connection {
             }
             connection.handshakeFailed(
                 TransportFailure(
-                    .tlsTimeout, "\(peer.hostAndPort) did not finish the TLS handshake within \(timeout)"))
+                    .tlsTimeout, "\(connection.peerText) did not finish the TLS handshake within \(timeout)"))
         }
         emit(.securing(peer))
         if phase == .securing { shakeHands() }
@@ -108,6 +110,7 @@ extension Connection {
             // can be another one than was dialed: that of 0.0.0.0 is 127.0.0.1.
             guard !left.isEmpty, left.count < dialing.addresses.count else { return fail(failure) }
             dialing.earlierFailures.append(failure)
+            if let peer = wire?.peer { dialing.vain.append(peer) }
             if let lastHandshake = dialing.lastHandshake, eventLoop.now >= lastHandshake { return outOfTime(left) }
             stopTimer()
             wire.take()?.drop()
@@ -131,12 +134,30 @@ extension Connection {
         contexts.setTried(dialing.resolved.filter { !left.contains($0) }, of: endpoint)
     }
 
-    /// Notes that TCP reached an address and nothing ever came from there, if that is so. The race would choose it again
-    /// at every attempt.
-    func noteUnanswered(_ end: ConnectionEnd) {
-        guard case .awaited(let askedAt) = answer else { return }
-        if end == .closedLocally, eventLoop.now < askedAt + TimeAmount(options.patience) { return }
-        let left = dialing.addresses.filter { $0 != wire?.peer }
-        if !left.isEmpty, left.count < dialing.addresses.count { beginNext(with: left) }
+    /// Notes for the next attempt what has become of the addresses. The race would choose one that TCP reaches, and from
+    /// which nothing ever comes, at every attempt.
+    func noteAddresses(_ end: ConnectionEnd) {
+        switch (answer, phase) {
+        case (.awaited(let askedAt), _)
+        where end != .closedLocally || eventLoop.now >= askedAt + TimeAmount(options.patience):
+            let left = dialing.addresses.filter { $0 != wire?.peer }
+            if !left.isEmpty, left.count < dialing.addresses.count { beginNext(with: left) }
+        case (.notAwaited, .resolving), (.notAwaited, .dialing), (.notAwaited, .reached), (.awaited, _):
+            // We closed it before anything was found out, so what was known before still holds.
+            if end == .closedLocally { contexts.setTried(dialing.vain, of: endpoint) }
+        case (.notAwaited, _), (.received, _):
+            break
+        }
+    }
+
+    /// The server has answered at this address. Until it no longer does, the session keeps away from those that were tried
+    /// in vain: each attempt that began with them would take up its time again.
+    func serverAnswered() {
+        answer = .received
+        guard !dialing.vain.isEmpty else { return }
+        contexts.setTried(dialing.vain, of: endpoint)
+        let list = dialing.vain.map(\.hostAndPort).joined(separator: ", ")
+        let causes = dialing.earlierFailures.map(\.message).joined(separator: "; ")
+        emit(.addressesAvoided("\(list): \(causes.isEmpty ? "there was no answer" : causes)"))
     }
 }

@@ -45,17 +45,19 @@ public final class Connection {
         var mayTryAgain = false
         /// When no handshake with a further address begins any more; `nil` before the first one.
         var lastHandshake: NIODeadline?
+        /// Those that this attempt, or the last one, has tried in vain, and does not dial.
+        var vain: [SocketAddress] = []
         /// Why the handshakes with addresses that were dialed before failed.
         var earlierFailures: [TransportFailure] = []
         var lookup: NameLookups.Request?
         var race: AddressRace?
     }
 
-    /// Whether anything has come from the server.
+    /// Whether anything has come from the server, or from the layer on the way to it that was asked.
     enum Answer {
         /// Nothing was sent yet.
         case notAwaited
-        /// Something was first sent at the given time.
+        /// Something was first sent at the given time: to the proxy, for a WebSocket, or by the session.
         case awaited(since: NIODeadline)
         case received
     }
@@ -215,7 +217,8 @@ extension Connection {
         }
         phase = .open
         stopTimer()
-        emit(.opened(Opened(peer: wire.peer, local: local, tlsVersion: tlsVersion)))
+        emit(
+            .opened(Opened(peer: wire.peer, local: local, tlsVersion: tlsVersion, expiry: tls?.expiry(at: time(nil)))))
         guard phase == .open else { return }
         read(isReading)
         limitRetransmissionTimeout()
@@ -245,7 +248,8 @@ extension Connection {
 
     func channelReceived(_ bytes: ByteBuffer) {
         guard phase == .open else { return }
-        answer = .received
+        if case .received = answer {} else { serverAnswered() }
+        guard phase == .open else { return }
         emit(.received(bytes))
     }
 
@@ -302,15 +306,27 @@ extension Connection {
     /// What the end of the channel means for an open connection.
     var endOfWire: ConnectionEnd { wire?.writeFailure.map { .failed($0) } ?? .closedByPeer }
 
-    var peerText: String { wire?.peer.hostAndPort ?? endpoint.authority }
+    /// Who is at the other end, for messages: the address that was dialed or, behind a proxy, the endpoint.
+    var peerText: String {
+        guard let wire, !wire.hasTunnel else { return endpoint.authority }
+        return wire.peer.hostAndPort
+    }
 
-    private func failure(_ error: any Error) -> TransportFailure { TransportFailure(connection: peerText, error) }
+    private func failure(_ error: any Error) -> TransportFailure {
+        var peer = peerText
+        if let wire, wire.hasTunnel { peer += " through the proxy \(wire.peer.hostAndPort)" }
+        return TransportFailure(connection: peer, error)
+    }
 
-    /// Adds to a failure of TLS that our own certificate has expired, if it has: that may well be why the server
+    /// Adds to a failure of TLS, or of what comes right after it, that our own certificate has expired, if it has: that may well be why the server
     /// refused.
     private func explained(_ failure: TransportFailure) -> TransportFailure {
         let mayBeOurCertificate =
-            failure.code == .tlsFailed && failure.detail != .certificateExpired && failure.detail != .ownFilesUnusable
+            switch failure.code {
+            case .tlsFailed: failure.detail != .certificateExpired && failure.detail != .ownFilesUnusable
+            case .reset, .webSocketFailed: phase == .securing || phase == .upgrading
+            default: false
+            }
         guard mayBeOurCertificate, let expiry = tls?.expiry(at: time(nil)) else { return failure }
         return failure.saying("\(failure.message); \(expiry)")
     }
@@ -352,8 +368,8 @@ extension Connection {
 
     func finish(_ end: ConnectionEnd) {
         guard phase != .finished else { return }
+        noteAddresses(end)
         phase = .finished
-        noteUnanswered(end)
         stopTimer()
         if let lookup = dialing.lookup.take() { lookups.withdraw(lookup) }
         dialing.race.take()?.cancel()

@@ -25,6 +25,9 @@ public enum ConnectionEvent: Sendable {
     case upgrading(tlsVersion: String?)
     /// Bytes can be sent, and will be received.
     case opened(Opened)
+    /// The server has answered for the first time on this connection, and these addresses of its name are only dialed from
+    /// now on if no other one can be. Says which, and why.
+    case addressesAvoided(String)
     /// Bytes from the server, without what carries them: TLS or a WebSocket.
     case received(ByteBuffer)
     /// The end.
@@ -50,6 +53,8 @@ public struct Opened: Hashable, Sendable {
     public let local: SocketAddress
     /// `TLSv1.2` or `TLSv1.3`; nil without TLS.
     public let tlsVersion: String?
+    /// A sentence if our own certificate has expired; otherwise `nil`. A server may object to it without saying so.
+    public var expiry: String?
 
     /// `203.0.113.9:8883` or `[2001:db8::1]:8883`.
     public var peerAddress: String { peer.hostAndPort }

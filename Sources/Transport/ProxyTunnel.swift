@@ -97,7 +97,7 @@ private final class ConnectHandler: ChannelInboundHandler, RemovableChannelHandl
         switch unwrapInboundIn(data) {
         case .head(let head):
             isAgreed = (200..<300).contains(head.status.code)
-            if !isAgreed { refused(head.status) }
+            if !isAgreed { refused(head.status, head.headers["proxy-authenticate"]) }
         case .end where isAgreed:
             tunnel.agreed(codec + [self], context)
         case .body, .end:
@@ -117,11 +117,16 @@ private final class ConnectHandler: ChannelInboundHandler, RemovableChannelHandl
         }
     }
 
-    private func refused(_ status: HTTPResponseStatus) {
-        switch status.code {
+    /// - Parameter challenges: the ways to log in that the proxy offers.
+    private func refused(_ status: HTTPResponseStatus, _ challenges: [String] = []) {
+        let takesBasic = challenges.isEmpty || challenges.contains { $0.lowercased().contains("basic") }
+        switch (status.code, takesBasic) {
+        case (401, false), (407, false):
+            let schemes = challenges.map { $0.prefix { $0.isLetter || $0.isNumber || $0 == "-" }.prefix(20) }.prefix(4)
+            tunnel.refused("it wants a login by \(schemes.joined(separator: ", ")), not by Basic (\(status.code))")
         // 401 is wrong here, but tinyproxy says it.
-        case 401, 407: tunnel.refused("\(tunnel.wordsAboutLogin) (\(status.code))")
-        case 403: tunnel.refused("its rules do not allow the connection (403)")
+        case (401, _), (407, _): tunnel.refused("\(tunnel.wordsAboutLogin) (\(status.code))")
+        case (403, _): tunnel.refused("its rules do not allow the connection (403)")
         default: tunnel.refused("it answered \(status.code) \(status.reasonPhrase)")
         }
     }

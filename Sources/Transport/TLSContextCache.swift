@@ -18,8 +18,9 @@ public final class TLSContextCache {
     /// - Parameter last: those of an earlier cache; they are only used with the same options.
     public init(_ last: LastTLSFiles = LastTLSFiles()) { lastFiles = last }
 
-    /// Returns the addresses without those that the last attempt has tried in vain; all, if there are no others. That
-    /// counts for one attempt, which comes back to all of them if it cannot connect to those that are left.
+    /// Returns the addresses without those that were tried in vain; all, if there are no others. That counts for one
+    /// attempt, which comes back to all of them if it cannot connect to those that are left, and is told again if the
+    /// server answers at one of those.
     func untried(_ addresses: [SocketAddress], of endpoint: Endpoint) -> [SocketAddress] {
         guard let tried = tried.removeValue(forKey: endpoint) else { return addresses }
         let others = addresses.filter { !tried.contains($0) }
@@ -29,6 +30,7 @@ public final class TLSContextCache {
     /// - Parameter addresses: those that the present attempt, or earlier ones, have tried in vain while others were not
     ///   tried.
     func setTried(_ addresses: [SocketAddress], of endpoint: Endpoint) {
+        guard !addresses.isEmpty else { return }
         if tried.count == Self.mostTried { tried = [:] }
         tried[endpoint] = addresses
     }
@@ -41,6 +43,9 @@ public final class TLSContextCache {
 
     /// The authorities' files as the last attempt with these options read them.
     package func authorities(for options: TLSOptions) -> FileVersion? { last(for: options)?.files.authorities }
+
+    /// Our own certificate and its key as the last attempt read them.
+    package var identity: FileVersion? { lastFiles.loaded?.files.identity }
 
     /// Why some of the files cannot be used, and those before them are, since the last attempt; otherwise `nil`.
     public var rejection: String? { lastFiles.loaded?.rejection?.message }
@@ -62,7 +67,9 @@ extension TLSContextCache: Sendable {}
 /// replaced must not keep an authority in use that was removed.
 struct LoadedTLS: Sendable {
     let options: TLSOptions
-    let context: NIOSSLContext
+    private(set) var context: NIOSSLContext
+    /// Whether the context leaves it to us to compare names: NIOSSL (2.37) compares none with an underscore.
+    private var leavesName: Bool
     private let authorities: Authorities
     private let identity: Identity?
     /// The files as they were when they were read, including those that were rejected.
@@ -91,15 +98,24 @@ struct LoadedTLS: Sendable {
 
     /// Makes the context. It takes long, so it must be called on a thread of a pool.
     ///
-    /// - Parameter last: what the last attempt with the same options used.
-    static func load(_ files: TLSFiles, last: LoadedTLS?) -> Result<LoadedTLS, TransportFailure> {
+    /// - Parameters:
+    ///   - last: what the last attempt with the same options used.
+    ///   - name: the host name that the server's certificate must have; `nil` if there is none.
+    static func load(
+        _ files: TLSFiles, last: LoadedTLS?, for name: String? = nil
+    ) -> Result<LoadedTLS, TransportFailure> {
+        let leavesName = name?.contains("_") == true
         let (options, authorityFiles, identityFiles) = (files.options, files.authorities, files.identity)
-        if var last, last.isMade(of: files) {
-            last.rejected = nil
-            return .success(last)
-        }
         var failures: [TransportFailure] = []
         do throws(TransportFailure) {
+            if var last, last.isMade(of: files) {
+                last.rejected = nil
+                if last.leavesName != leavesName {
+                    last.context = try context(options, last.authorities.certificates, last.identity, leavesName)
+                    last.leavesName = leavesName
+                }
+                return .success(last)
+            }
             let authorities = try newer(last.map { $0.authorities }, &failures) { () throws(TransportFailure) in
                 if let last, last.authorities.version == authorityFiles { return last.authorities }
                 return Authorities(version: authorityFiles, certificates: try certificates(files))
@@ -112,8 +128,9 @@ struct LoadedTLS: Sendable {
                 failures.isEmpty
                 ? nil : TransportFailure(ownFiles: failures.map(\.message).joined(separator: "; "))
             let loaded = LoadedTLS(
-                options: options, context: try context(options, authorities.certificates, identity),
-                authorities: authorities, identity: identity, files: (authorityFiles, identityFiles),
+                options: options, context: try context(options, authorities.certificates, identity, leavesName),
+                leavesName: leavesName, authorities: authorities, identity: identity,
+                files: (authorityFiles, identityFiles),
                 rejection: rejection, rejected: rejection)
             return .success(loaded)
         } catch {
@@ -140,11 +157,13 @@ struct LoadedTLS: Sendable {
         return "our own certificate in \(identity.path) has expired, or our clock is wrong"
     }
 
+    /// - Parameter leavesName: see ``leavesName``. The chain is verified all the same.
     private static func context(
-        _ options: TLSOptions, _ authorities: [NIOSSLCertificate]?, _ identity: Identity?
+        _ options: TLSOptions, _ authorities: [NIOSSLCertificate]?, _ identity: Identity?, _ leavesName: Bool
     ) throws(TransportFailure) -> NIOSSLContext {
         var configuration = TLSConfiguration.makeClientConfiguration()
-        configuration.certificateVerification = .fullVerification
+        configuration.certificateVerification = leavesName ? .noHostnameVerification : .fullVerification
+        configuration.verifySignatureAlgorithms = signatures
         switch options.minimum {
         case .tls12: configuration.minimumTLSVersion = .tlsv12
         case .tls13: configuration.minimumTLSVersion = .tlsv13
@@ -157,9 +176,18 @@ struct LoadedTLS: Sendable {
         do {
             return try NIOSSLContext(configuration: configuration)
         } catch {
-            throw TransportFailure(ownFiles: "the trusted authorities cannot be used: \(error)")
+            throw TransportFailure(
+                ownFiles: options.authorities == nil
+                    ? "this host has no trusted authorities that can be used: \(error)"
+                    : "the trusted authorities cannot be used: \(error)")
         }
     }
+
+    /// Those that BoringSSL offers on its own, and Ed25519 and P-521, which other clients take as well.
+    private static let signatures: [SignatureAlgorithm] = [
+        .ed25519, .ecdsaSecp256R1Sha256, .rsaPssRsaeSha256, .rsaPkcs1Sha256, .ecdsaSecp384R1Sha384, .rsaPssRsaeSha384,
+        .rsaPkcs1Sha384, .ecdsaSecp521R1Sha512, .rsaPssRsaeSha512, .rsaPkcs1Sha512, .rsaPkcs1Sha1,
+    ]
 
     private static func certificates(_ files: TLSFiles) throws(TransportFailure) -> [NIOSSLCertificate]? {
         guard let path = files.options.authorities else { return nil }
@@ -181,7 +209,7 @@ struct LoadedTLS: Sendable {
             // No authorities are read here, so the only possible error is a key that does not belong to the
             // certificate.
             do throws(TransportFailure) {
-                _ = try context(files.options, [], identity)
+                _ = try context(files.options, [], identity, false)
             } catch {
                 throw TransportFailure(ownFiles: "\(path) and \(keyPath) do not belong together")
             }
@@ -196,7 +224,12 @@ struct LoadedTLS: Sendable {
         switch contents {
         case .success(let bytes) where bytes.count <= TLSFiles.maximumLength:
             if let value = try? parse(bytes) { return value }
-            throw TransportFailure(ownFiles: "\(what) in \(path) cannot be used: it is not PEM, or damaged")
+            let isEncrypted = String(decoding: bytes, as: UTF8.self).contains("ENCRYPTED")
+            let cause =
+                isEncrypted
+                ? "it is encrypted, and the daemon has no passphrase for it"
+                : "it is not PEM, or damaged, or of a kind that the daemon does not know"
+            throw TransportFailure(ownFiles: "\(what) in \(path) cannot be used: \(cause)")
         case .success:
             let cause = "it is longer than \(TLSFiles.maximumLength) bytes"
             throw TransportFailure(ownFiles: "cannot read \(what) in \(path): \(cause)")

@@ -18,7 +18,7 @@ struct TLSFiles: Sendable {
         self.options = options
         // Before the files are read, so that a later change is noticed the next time.
         authorities = FileVersion(of: options.authorityFiles, skipsEmpty: true)
-        identity = FileVersion(of: options.identityFiles)
+        identity = FileVersion(of: options.identityFiles, skipsEmpty: true)
         if last?.isMade(of: self) == true { return }
         for path in options.ownFiles {
             contents[path] = Result { () throws(FileError) in
@@ -36,7 +36,8 @@ extension TLSOptions {
 
     /// The file of authorities, or those of the system.
     package var authorityFiles: [String] { authorities.map { [$0] } ?? Self.systemAuthorityFiles }
-    fileprivate var identityFiles: [String] { [certificate, key].compactMap(\.self) }
+    /// This host's own certificate and its key.
+    package var identityFiles: [String] { [certificate, key].compactMap(\.self) }
 
     /// The files that the configuration names.
     var ownFiles: [String] { [authorities, certificate, key].compactMap(\.self) }

@@ -47,7 +47,7 @@ final class CredentialScratch: Sendable {
     func changeSomethingElse() async throws {
         let file = "\(path)/something-else"
         let (reports, continuation) = AsyncStream.makeStream(of: Void.self)
-        let watch = try CredentialWatch([file], last: written(file)) { continuation.finish() }
+        let watch = try CredentialWatch([WatchedFiles([file], last: written(file))]) { continuation.finish() }
         try write("something-else", (read("something-else") ?? "") + "x")
         for await _ in reports {}
         _ = consume watch

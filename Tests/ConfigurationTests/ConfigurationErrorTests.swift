@@ -304,6 +304,16 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
     }
 
     @Test(arguments: [
+        "a b", "b\u{FC}cher.example", "*.example", "localhost:8883", "127.0.0.1", "::1", "a.example.", "-a",
+    ])
+    func `a server name that no certificate can have is an error`(name: String) throws {
+        let text = "endpoints = [\"mqtts://a.example\"]\nuser = \"u\"\n[tls]\nserver-name = "
+        let message = try #require(errors(file: text + "\"\(name)\"").first)
+        #expect(message.contains("tls.server-name must be a host name"), "\(message)")
+        for good in ["my_broker", "Broker.Example", ""] { #expect(errors(file: text + "\"\(good)\"") == []) }
+    }
+
+    @Test(arguments: [
         "password = \"hunter2\"", "password = \"file:hunter2\"", "password = \"exec:hunter2\"", "password = 42424242",
         "password = \"exec:/bin/token 'hunter2\"", "password = \"exec:'' hunter2\"", "password = \"exec:\"",
         "password = [\"hunter2\"]", "password = hunter2", "password = \"hunter2", "password = 42424242424242424242",

@@ -287,6 +287,25 @@ import Testing
         #expect(session.reason == .credentialChanged)
     }
 
+    @Test(arguments: [
+        Reason(.credentialUnreadable), Reason(.tlsFailed, detail: .ownFilesUnusable),
+        Reason(.tlsFailed, detail: .certificateWanted),
+    ])
+    func `a changed file hastens the next attempt of a session that waits because of a file`(reason: Reason) {
+        var session = SessionUnderTest(.authenticating)
+        for _ in 1...5 {
+            _ = session.take(.ended(session.generation, SessionMachine.Ending(reason)))
+            _ = session.wake()
+        }
+        _ = session.take(.ended(session.generation, SessionMachine.Ending(reason)))
+        #expect(session.phase == .waiting)
+        let next = session.generation.rawValue + 1
+        #expect(session.take(.credentialChanged) == [.open(next)])
+        #expect(session.reason == .credentialChanged)
+        // It is not told what the attempt under way has read.
+        #expect(session.take(.credentialChanged).isEmpty)
+    }
+
     @Test(arguments: [Reason.Code.banned, .displaced, .badEndpoint])
     func `a changed file changes nothing for a session that failed otherwise`(code: Reason.Code) {
         var session = SessionUnderTest(.authenticating)

@@ -281,11 +281,12 @@ struct SessionCredentialTests {
             $0.bootID = "boot"
         }
         _ = session.take(.connect(Reason(.userConnect)))
-        #expect(session.session.fileToWatch == nil, "it has not failed")
+        #expect(session.session.filesToWatch.isEmpty, "it has not failed")
         let credential = SessionCredential(secret: me, file: code == .certificateInvalid ? nil : version)
         // Each of the two endpoints may have to fail.
         for _ in 0..<60 where session.session.state != .failed {
             if let use = session.fetched { _ = session.take(.fetched(use, credential)) }
+            session.session.usedCertificate(FileVersion(rawValue: "pair"))
             if code == .certificateInvalid { session.session.rejectedCertificate(by: version) }
             _ = session.take(.closed(Reason(code)))
             _ = session.wait(1)
@@ -296,20 +297,52 @@ struct SessionCredentialTests {
 
     @Test(
         arguments: [
-            (.certificateInvalid, .authorities), (.notAuthorized, .credential), (.badEndpoint, nil),
-        ] as [(Reason.Code, Session.WatchedFile?)])
+            (.certificateInvalid, [.authorities]), (.notAuthorized, [.credential, .certificate]),
+            (.credentialRejected, [.credential, .certificate]), (.badEndpoint, []),
+        ] as [(Reason.Code, [Session.WatchedFile])])
     func `a failed session tries again when the file that it failed for changes, also while no daemon runs`(
-        code: Reason.Code, file: Session.WatchedFile?
+        code: Reason.Code, files: [Session.WatchedFile]
     ) throws {
         let version = FileVersion(rawValue: "1")
         let session = try failed(code, version)
-        #expect(session.fileToWatch == file)
-        #expect(session.rejectedFile == (file == nil ? nil : version))
+        let versions = [version, FileVersion(rawValue: "pair")].prefix(files.count)
+        #expect(session.filesToWatch == files)
+        #expect(files.map { session.rejectedVersion(of: $0) } == Array(versions))
         let verdict = try #require(session.verdict)
         var next = try SessionUnderTest { $0.bootID = "boot" }
         #expect(next.ask { $0.takeUp(verdict) })
-        #expect(next.session.fileToWatch == file)
-        #expect(next.session.rejectedFile == (file == nil ? nil : version))
+        #expect(next.session.filesToWatch == files)
+        #expect(files.map { next.session.rejectedVersion(of: $0) } == Array(versions))
+    }
+
+    /// A file that cannot be read may be about to be written; the delays protect the server, which was not asked.
+    @Test func `a session that waits because its password cannot be read goes on when the file changes`() throws {
+        var session = try SessionUnderTest { $0.hasPassword = true }
+        _ = session.take(.connect(Reason(.userConnect)))
+        for _ in 1...4 {
+            let use = try #require(session.fetched)
+            _ = session.take(.notFetched(use, "no such file"))
+            #expect(session.toldOf("watch the") == ["watch the credential"])
+            #expect(session.session.filesToWatch == [.credential, .proxyCredential])
+            #expect(session.session.rejectedVersion(of: .credential) == nil, "the present one counts")
+            for _ in 0..<600 where session.session.machine.status.phase == .waiting { _ = session.wait(1) }
+        }
+        _ = session.take(.notFetched(try #require(session.fetched), "no such file"))
+        #expect(session.session.machine.status.phase == .waiting)
+        _ = session.take(.credentialChanged)
+        #expect(session.session.machine.status.phase == .resolving)
+        #expect(session.session.filesToWatch.isEmpty)
+    }
+
+    /// Servers say only that they do not let us in.
+    @Test func `a rejection with an expired certificate of ours says so`() throws {
+        var session = try SessionUnderTest { _ in }
+        _ = session.take(.connect(Reason(.userConnect)))
+        let peer = SessionUnderTest.peer
+        let expired = LinkPeer(address: peer.address, name: peer.name, tlsVersion: "TLSv1.3", expiry: "it has expired")
+        _ = session.take(.opened(expired))
+        _ = session.take(.closed(Reason(.serverClosed)))
+        #expect(session.session.machine.reason.message.hasSuffix("; it has expired"))
     }
 
     /// The first endpoint was not tried with the new ones.
@@ -322,7 +355,7 @@ struct SessionCredentialTests {
             if version == "old" { _ = try session.waitsForDial() }
         }
         #expect(session.session.state == .failed)
-        #expect(session.session.rejectedFile == FileVersion(rawValue: "old"))
+        #expect(session.session.rejectedVersion(of: .authorities) == FileVersion(rawValue: "old"))
         // Both are tried with the new ones.
         #expect(session.take(.credentialChanged).contains("dial a.example"))
         for attempt in 1...2 {
@@ -331,6 +364,6 @@ struct SessionCredentialTests {
             if attempt == 1 { _ = try session.waitsForDial() }
         }
         #expect(session.session.state == .failed)
-        #expect(session.session.rejectedFile == FileVersion(rawValue: "new"))
+        #expect(session.session.rejectedVersion(of: .authorities) == FileVersion(rawValue: "new"))
     }
 }

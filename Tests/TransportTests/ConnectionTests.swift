@@ -274,8 +274,9 @@ import Vocabulary
     }
 
     private static let silences: [(TestServer.Behaviour, Duration, [String])] = [
-        (.close, .seconds(600), ["::1", "127.0.0.1", "::1"]), (.reset, .seconds(600), ["::1", "127.0.0.1", "::1"]),
-        (.silent, .zero, ["::1", "127.0.0.1", "::1"]), (.silent, .seconds(600), ["::1", "::1", "::1"]),
+        (.close, .seconds(600), ["::1", "127.0.0.1", "127.0.0.1"]),
+        (.reset, .seconds(600), ["::1", "127.0.0.1", "127.0.0.1"]),
+        (.silent, .zero, ["::1", "127.0.0.1", "127.0.0.1"]), (.silent, .seconds(600), ["::1", "::1", "::1"]),
     ]
 
     @Test(arguments: silences.indices)
@@ -293,6 +294,54 @@ import Vocabulary
                 port, at: ["::1", "127.0.0.1"], patience: patience, closes: closes, contexts: contexts, loop: loop)
             #expect(asked == peer)
         }
+    }
+
+    /// What is asked for may be a tunnel or a WebSocket, and what comes instead the end, or nothing.
+    @Test(arguments: [false, true], [false, true])
+    func `the next attempt begins with other addresses than that of a proxy or web server that opens nothing`(
+        isProxy: Bool, isSilent: Bool
+    ) async throws {
+        let one = try await TestServer(isSilent ? .silent : .close, host: "::1")
+        let two = try await TestServer(.close, beside: one)
+        let loop = MultiThreadedEventLoopGroup.singleton.next()
+        let contexts = try await loop.submit { NIOLoopBoundBox(TLSContextCache(), eventLoop: loop) }.get()
+        var options = Connection.Options()
+        options.patience = .zero
+        if isProxy {
+            options.proxy = ProxyOptions(address: try ProxyAddress("http://localhost:\(one.port)"), login: nil)
+        }
+        let endpoint = isProxy ? "mqtt://broker.invalid" : "ws://localhost:\(one.port)"
+        for server in [one, two, one] {
+            let client = try await TestClient(
+                endpoint, options: options, contexts: contexts, loop: loop, lookUp: addresses(["::1", "127.0.0.1"]))
+            try await server.waitForRequest()
+            // As the session does when its time for this step is over.
+            if isSilent, server === one { try await client.close(.abort) } else { _ = try await client.failure() }
+        }
+    }
+
+    /// The memory of an address that is of no use ends with the use of the others.
+    @Test func `an address that was of no use is dialed again when the others are of none either`() async throws {
+        let one = try await TestServer(.close, host: "::1")
+        let two = try await TestServer(.echo, beside: one)
+        let loop = MultiThreadedEventLoopGroup.singleton.next()
+        let contexts = try await loop.submit { NIOLoopBoundBox(TLSContextCache(), eventLoop: loop) }.get()
+        func ask(_ names: [String], _ text: String) async throws -> String? {
+            let client = try await TestClient(
+                "mqtt://localhost:\(two.port)", contexts: contexts, loop: loop, lookUp: addresses(names))
+            let peer = try await client.opened().peer.ipAddress
+            try await client.send(text)
+            for await event in client.events { if case .received = event { break } }
+            try await client.close(.abort)
+            return peer
+        }
+        let names = ["::1", "127.0.0.1"]
+        #expect(try await ask(names, "a") == "::1")
+        #expect(try await ask(names, "b") == "127.0.0.1")
+        #expect(try await ask(names, "c") == "127.0.0.1")
+        // Nothing listens at the other one, so the first one is dialed.
+        #expect(try await ask(["::1", "127.0.0.2"], "d") == "::1")
+        #expect(try await ask(names, "e") == "127.0.0.1")
     }
 
     @Test func `the address of a server that did not answer is dialed if no other can be`() async throws {

@@ -73,6 +73,11 @@ import Vocabulary
             "HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 2\r\n\r\nno",
             "requires a user name and a password, and the configuration has none (407)"
         ),
+        (
+            "HTTP/1.1 407 No\r\nProxy-Authenticate: Negotiate\r\nProxy-Authenticate: NTLM abc\r\n\r\n",
+            "it wants a login by Negotiate, NTLM, not by Basic (407)"
+        ),
+        ("HTTP/1.1 407 No\r\nProxy-Authenticate: Digest x=\"y\", Basic realm=\"z\"\r\n\r\n", "has none (407)"),
         ("HTTP/1.1 403 Forbidden\r\n\r\n", "rules do not allow the connection (403)"),
         ("HTTP/1.0 502 Bad Gateway\r\n\r\n<html>", "it answered 502 Bad Gateway"),
         ("HTTP/1.1 407 Pr\u{1}xy\r\n\r\n", "the configuration has none (407)"),
@@ -165,7 +170,9 @@ import Vocabulary
         options.tls.authorities = certificates.path("trusted.pem")
         let client = try await TestClient(
             "mqtts://localhost:8883", options: options, lookUp: addresses(["::1", "127.0.0.1"]))
-        #expect(try await client.failure().code == .certificateInvalid)
+        let failure = try await client.failure()
+        #expect(failure.code == .certificateInvalid)
+        #expect(failure.message.contains("the certificate of localhost:8883 is not"), "\(failure.message)")
         for _ in 1...2 { #expect(try await proxy.request().hasPrefix("CONNECT localhost:8883 ")) }
     }
 

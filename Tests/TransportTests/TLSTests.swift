@@ -115,6 +115,41 @@ import Vocabulary
         try await client.close(.abort)
     }
 
+    /// Private networks have such names, and the TLS library does not compare them.
+    @Test func `a host name with an underscore is compared as any other`() async throws {
+        let server = try await TestServer(.echo, tls: try certificates.server("underscore"))
+        let loop = MultiThreadedEventLoopGroup.singleton.next()
+        let contexts = try await loop.submit { NIOLoopBoundBox(TLSContextCache(), eventLoop: loop) }.get()
+        // A context that leaves names to us is not used for others, nor the other way round.
+        for _ in 1...2 {
+            let client = try await TestClient(
+                "mqtts://my_broker.test:\(server.port)", options: options(), contexts: contexts, loop: loop,
+                lookUp: addresses(["127.0.0.1"]))
+            _ = try await client.opened()
+            try await client.close(.abort)
+            let failure = try await TestClient(
+                "mqtts://localhost:\(server.port)", options: options(), contexts: contexts, loop: loop
+            ).failure()
+            #expect(failure.code == .certificateInvalid && failure.detail == .otherName, "\(failure)")
+        }
+        for name in ["other", "localhost", "address", "untrusted"] {
+            let server = try await TestServer(.echo, tls: try certificates.server(name))
+            let failure = try await TestClient(
+                "mqtts://my_broker.test:\(server.port)", options: options(), lookUp: addresses(["127.0.0.1"])
+            ).failure()
+            #expect(failure.code == .certificateInvalid, "\(failure)")
+            #expect((failure.detail == .otherName) == (name != "untrusted"), "\(failure)")
+        }
+    }
+
+    @Test(arguments: ["ed25519", "p521"])
+    func `a server may have a key of any kind that other clients take`(_ kind: String) async throws {
+        let server = try await TestServer(.echo, tls: try certificates.server(kind, key: kind))
+        let client = try await TestClient("mqtts://localhost:\(server.port)", options: options())
+        _ = try await client.opened()
+        try await client.close(.abort)
+    }
+
     struct Refusal: Sendable, CustomTestStringConvertible {
         let certificate: String
         var host = "localhost"
@@ -203,6 +238,31 @@ import Vocabulary
             "mqtts://localhost:\(server.port)", options: options(), lookUp: addresses(["::1", "127.0.0.1"]))
         #expect(try await client.opened().peer.ipAddress == "127.0.0.1")
         try await client.close(.abort)
+    }
+
+    @Test func `an address whose handshake failed is kept away from while another one answers`() async throws {
+        let server = try await servers("expired", "localhost")
+        let loop = MultiThreadedEventLoopGroup.singleton.next()
+        let contexts = try await loop.submit { NIOLoopBoundBox(TLSContextCache(), eventLoop: loop) }.get()
+        for attempt in 1...3 {
+            let client = try await TestClient(
+                "mqtts://localhost:\(server.port)", options: options(), contexts: contexts, loop: loop,
+                lookUp: addresses(["::1", "127.0.0.1"]))
+            var (peers, told) = ([String?](), [String]())
+            for await event in client.events {
+                switch event {
+                case .securing(let peer): peers.append(peer.ipAddress)
+                case .opened: try await client.send("hello")
+                case .addressesAvoided(let which): told.append(which)
+                case .received: try await client.close(.abort)
+                default: break
+                }
+                if case .received = event { break }
+            }
+            #expect(peers == (attempt == 1 ? ["::1", "127.0.0.1"] : ["127.0.0.1"]))
+            #expect(told.count == 1 && told[0].hasPrefix("[::1]:\(server.port): "), "\(told)")
+            #expect(told[0].contains("has expired") == (attempt == 1), "\(told)")
+        }
     }
 
     @Test(arguments: ["untrusted", "expired"])
@@ -341,6 +401,7 @@ import Vocabulary
             (nil, "client.pem", "server.key", "do not belong together"),
             (nil, "damaged.pem", "client.key", "not PEM, or damaged"),
             (nil, "client.pem", "damaged.pem", "not PEM, or damaged"),
+            (nil, "client.pem", "encrypted.key", "it is encrypted"),
         ] as [(String?, String?, String?, String)])
     func `unusable TLS files are a failure`(
         authority: String?, certificate: String?, key: String?, words: String

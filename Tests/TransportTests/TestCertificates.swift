@@ -72,15 +72,21 @@ struct TestCertificates: Sendable {
             -startdate $past -enddate 20200201000000Z
         certificate ofPast past server $past $future DNS:localhost
         echo 'not PEM' > damaged.pem
+        certificate underscore trusted server $past $future DNS:my_broker.test
+        certificate other trusted server $past $future DNS:another_broker.test,IP:127.0.0.1
+        openssl genpkey -algorithm ed25519 -out ed25519.key
+        openssl ecparam -genkey -name secp521r1 -noout -out p521.key
+        for kind in ed25519 p521; do certificate $kind trusted $kind $past $future DNS:localhost; done
+        openssl pkey -in client.key -aes256 -passout pass:secret -out encrypted.key
         """
 
     func path(_ name: String) -> String { directory + "/" + name }
 
     /// A server that shows the certificate `name`; with `clientAuthority` it asks for one of the client.
-    func server(_ name: String, clientAuthority: String? = nil) throws -> NIOSSLContext {
+    func server(_ name: String, key: String = "server", clientAuthority: String? = nil) throws -> NIOSSLContext {
         var configuration = TLSConfiguration.makeServerConfiguration(
             certificateChain: try NIOSSLCertificate.fromPEMFile(path("\(name).pem")).map { .certificate($0) },
-            privateKey: .privateKey(try NIOSSLPrivateKey(file: path("server.key"), format: .pem)))
+            privateKey: .privateKey(try NIOSSLPrivateKey(file: path("\(key).key"), format: .pem)))
         if let clientAuthority {
             configuration.certificateVerification = .noHostnameVerification
             configuration.trustRoots = .file(path(clientAuthority))

@@ -161,6 +161,7 @@ extension ConnectionEvent {
         case .securing: "securing"
         case .upgrading: "upgrading"
         case .opened: "opened"
+        case .addressesAvoided: "addresses-avoided"
         case .received: "received"
         case .closed: "closed"
         }

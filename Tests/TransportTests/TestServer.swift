@@ -69,6 +69,11 @@ final class TestServer: Sendable {
         throw Unexpected(event: "end of server events")
     }
 
+    func waitForRequest() async throws {
+        for await event in events { if case .received = event { return } }
+        throw Unexpected(event: "end of server events")
+    }
+
     func waitFor(_ wanted: Event) async throws {
         for await event in events where event == wanted { return }
         throw Unexpected(event: "end of server events")

@@ -41,21 +41,21 @@ enum Credential {
         }
     }
 
-    /// Returns when ``CredentialWatch`` sees another version of the files, or when the task is cancelled.
+    /// Returns when ``CredentialWatch`` sees another version of any of the files, or when the task is cancelled.
     ///
     /// - Parameters:
-    ///   - last: the version that cannot be used; `nil`: the present one.
+    ///   - files: must not be empty.
     ///   - timeLimit: how long the file system may take to begin.
     static func change(
-        of files: [String], after last: FileVersion?, by calls: BlockingCalls,
+        of files: [WatchedFiles], by calls: BlockingCalls,
         timeLimit: Duration = CredentialHelper.timeLimit
     ) async throws(Failure) {
         let (changes, continuation) = AsyncStream.makeStream(of: Never.self)
         let watch: CredentialWatch
         do {
-            watch = try await calls.run(files[0], within: timeLimit) {
+            watch = try await calls.run(files[0].paths[0], within: timeLimit) {
                 Result { () throws(Failure) in
-                    try CredentialWatch(files, last: last) { continuation.finish() }
+                    try CredentialWatch(files) { continuation.finish() }
                 }
             }.get().get()
         } catch let failure as Failure {

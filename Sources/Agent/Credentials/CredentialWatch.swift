@@ -2,9 +2,20 @@ import Dispatch
 import Glibc
 import Vocabulary
 
-/// Waits for another version of a file, or of some files of which the first that exists is used. The kernel reports changes
-/// in the file's directory, so that a file that is replaced by a rename is noticed as well as one that is written in place;
-/// nothing is polled.
+/// Files that count as one, because they are used together, or because the first that exists is used.
+struct WatchedFiles: Sendable {
+    /// Not empty.
+    let paths: [String]
+    /// The version that cannot be used; `nil`: the present one.
+    let last: FileVersion?
+
+    init(_ paths: [String], last: FileVersion?) { (self.paths, self.last) = (paths, last) }
+
+    fileprivate var version: FileVersion? { FileVersion(of: paths, skipsEmpty: true) }
+}
+
+/// Waits for another version of some files. The kernel reports changes in a file's directory, so that a file that is
+/// replaced by a rename is noticed as well as one that is written in place; nothing is polled.
 final class CredentialWatch: Sendable {
     /// May be cancelled on any thread.
     private nonisolated(unsafe) let source: any DispatchSourceRead
@@ -12,23 +23,25 @@ final class CredentialWatch: Sendable {
     /// Blocks on the file system, so call it off the event loop.
     ///
     /// - Parameters:
-    ///   - files: must not be empty.
-    ///   - last: the version that cannot be used; `nil`: the present one.
-    ///   - changed: called once, on another thread, even if another version existed before the watch began.
-    /// - Throws: an error when the kernel cannot watch the directory.
-    init(
-        _ files: [String], last: FileVersion?, changed: @escaping @Sendable () -> Void
-    ) throws(Credential.Failure) {
-        let version = { @Sendable in FileVersion(of: files, skipsEmpty: true) }
-        let path = files.first { FileVersion(of: [$0], skipsEmpty: true) != nil } ?? files[0]
-        let last = last ?? version()
-        guard let news = FileNews(), news.watch(path) else {
+    ///   - changed: called once, on another thread, when one of the files has another version, even if it had before the
+    ///     watch began.
+    /// - Throws: an error when the kernel cannot watch a directory.
+    init(_ files: [WatchedFiles], changed: @escaping @Sendable () -> Void) throws(Credential.Failure) {
+        let lasts = files.map { $0.last ?? $0.version }
+        let paths = files.flatMap(\.paths)
+        let news = FileNews()
+        if let path = paths.first(where: { news?.watch($0) != true }) {
             throw Credential.Failure(
                 description: "\(FileNews.directory(of: path)): \(String(cString: strerror(errno)))")
         }
+        guard let news else { preconditionFailure("there is something to watch") }
         source = news.source("holdfast.credential")
         let check: @Sendable (any DispatchSourceRead) -> Void = { source in
-            guard let present = version(), present != last else { return }
+            // Each is looked at once: it may be written at this moment.
+            let hasChanged = zip(files, lasts).contains { files, last in
+                if let present = files.version { present != last } else { false }
+            }
+            guard hasChanged else { return }
             source.cancel()
             changed()
         }
@@ -36,7 +49,7 @@ final class CredentialWatch: Sendable {
         source.setRegistrationHandler { [source] in check(source) }
         source.setEventHandler { [source] in
             let isUsable = news.drain()
-            news.watch(path)
+            for path in paths { news.watch(path) }
             check(source)
             if !isUsable { source.cancel() }
         }

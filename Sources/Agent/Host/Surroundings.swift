@@ -191,8 +191,8 @@ protocol CredentialSource: Sendable {
     func fetch(
         _ reference: SecretReference, turn: @escaping @Sendable (RunningHelpers.Turn) -> Void
     ) async throws(Credential.Failure) -> SessionCredential
-    /// Returns when there is another version of a file: see ``Credential/change(of:after:by:timeLimit:)``.
-    func change(of files: [String], after last: FileVersion?) async throws(Credential.Failure)
+    /// Returns when there is another version of any of the files: see ``Credential/change(of:by:timeLimit:)``.
+    func change(of files: [WatchedFiles]) async throws(Credential.Failure)
     /// The daemon is stopping. Returns when nothing is left that fetches a secret outside this process.
     func stop() async
 }
@@ -209,8 +209,8 @@ struct HostCredentials: CredentialSource {
         return try await Credential.fetch(reference, by: calls)
     }
 
-    func change(of files: [String], after last: FileVersion?) async throws(Credential.Failure) {
-        try await Credential.change(of: files, after: last, by: calls)
+    func change(of files: [WatchedFiles]) async throws(Credential.Failure) {
+        try await Credential.change(of: files, by: calls)
     }
 
     func stop() async { await helpers.stop() }

@@ -24,6 +24,7 @@ struct SessionLog {
     /// The shortfalls last reported: what was granted less than requested.
     private var toldShortfalls: [String] = []
     private var lastTLSFailure: TransportFailure?
+    private var lastAvoided: String?
     /// Why the room could not be checked, since the session was lost.
     private var lastFailedLook: String?
     /// Where the session was connected to, for the line that says it was lost.
@@ -221,6 +222,12 @@ struct SessionLog {
         guard failure != lastTLSFailure else { return }
         lastTLSFailure = failure
         say(.warning, "\(failure.message); the previous ones stay in use")
+    }
+
+    mutating func addressesAvoided(_ which: String) {
+        guard which != lastAvoided else { return }
+        lastAvoided = which
+        say(.warning, "from now on, the server's other addresses are dialed before \(which)")
     }
 
     mutating func presenceRefused(_ answer: ServerAnswer, at now: Instant) {

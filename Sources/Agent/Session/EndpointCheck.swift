@@ -79,7 +79,7 @@ struct EndpointCheck: Sendable {
     mutating func take(_ event: ConnectionEvent, at now: Instant) -> Action? {
         guard !isOver else { return nil }
         switch event {
-        case .resolving, .resolved, .dialing:
+        case .resolving, .resolved, .dialing, .addressesAvoided:
             return nil
         case .tlsFilesRejected(let failure):
             return fail(Reason(failure), at: now)

@@ -101,11 +101,13 @@ struct Remedies: Sendable {
         case .unacknowledged: return lasting(swallowed)
         case .authenticateTimeout:
             let isSecure = configuration.endpoints.allSatisfy(\.scheme.isSecure)
-            return "check that an MQTT server listens on the endpoint's port: something accepts the connection and "
+            return throughProxy(configuration)
+                + "check that an MQTT server listens on the endpoint's port: something accepts the connection and "
                 + "stays silent, as a server that expects \(isSecure ? "" : "TLS (mqtts:// or wss://) or ")another "
                 + "protocol does"
         case .tlsTimeout:
-            return "check that a server with TLS listens on the endpoint's port: something accepts the connection and "
+            return throughProxy(configuration)
+                + "check that a server with TLS listens on the endpoint's port: something accepts the connection and "
                 + "stays silent, unless large packets are lost on the way (MTU)"
         case .dialTimeout:
             let place = configuration.proxy.address.map { "the proxy, \($0)," } ?? "the endpoint's host and port,"
@@ -177,6 +179,11 @@ struct Remedies: Sendable {
         }
     }
 
+    /// The beginning of advice about silence, which may be the proxy's.
+    private func throughProxy(_ configuration: SessionConfiguration) -> String {
+        configuration.proxy.address.map { "check that the proxy, \($0), lets MQTT through; " } ?? ""
+    }
+
     /// Advice when a connection does not carry what is sent on it.
     private var swallowed: String {
         "check the network on the way; if this happens when large messages are sent, large packets are lost there (MTU): "
@@ -224,6 +231,9 @@ struct Remedies: Sendable {
         case .otherInItsPlace?:
             return "on a public network, sign in first; if the server has another certificate now, "
                 + certificate(configuration.tls)
+        case .ownFilesUnusable? where tls.authorities == nil && tls.certificate == nil:
+            return "install the trusted authorities of this host (the package ca-certificates), or set "
+                + key("ca of [tls]", "--ca") + " to the authority of the server's certificate"
         case .ownFilesUnusable?:
             return "check \(files(of: tls))"
                 + (occasion == .draft ? "" : "; holdfastctl config check says what is wrong with them")
@@ -350,8 +360,9 @@ struct Remedies: Sendable {
         let name = tls.serverName.map { "server-name, \($0)" } ?? "the endpoint's host"
         if let authorities = tls.authorities {
             return
-                "check that \(authorities) contains the authority that signed the server's certificate, and that \(name)"
-                + (tls.serverName == nil ? "" : ",") + " is a name in it"
+                "check that \(authorities) contains the root authority that the server's certificate goes back to (an "
+                + "authority in between is not enough), and that \(name)" + (tls.serverName == nil ? "" : ",")
+                + " is a name in that certificate"
                 + then("connect \(session)")
         }
         return

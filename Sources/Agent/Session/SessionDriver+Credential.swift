@@ -89,21 +89,21 @@ extension SessionDriver {
 
     // MARK: After a rejection
 
-    /// Watches the file that the session failed because of, the credential's or that of the authorities, so that a change
-    /// starts it again.
+    /// Watches the files that the session, or its last attempt, failed because of: those of the credential, the authorities
+    /// or this host's own certificate. A change starts the session again, or makes the next attempt at once.
     func watchCredential() {
         endWatch()
-        guard let files = filesToChange else { return }
-        let rejected = ask { $0.rejectedFile }
+        let files = filesToChange
+        guard !files.isEmpty else { return }
         let source = surroundings.credentials
         secrets.watch = Task { [weak self] in
             let result: Result<Void, Credential.Failure>
             do throws(Credential.Failure) {
-                result = .success(try await source.change(of: files, after: rejected))
+                result = .success(try await source.change(of: files))
             } catch {
                 result = .failure(error)
             }
-            await self?.watchEnded(result, of: files[0])
+            await self?.watchEnded(result, of: files[0].paths[0])
         }
     }
 
@@ -120,17 +120,30 @@ extension SessionDriver {
         case .success:
             take(.credentialChanged)
         case .failure(let error):
+            // Attempts go on in any other state.
+            guard session.state == .failed else { return }
             surroundings.logger.warning(
                 "\(name): \(path) cannot be watched for changes: \(error)", metadata: metadata)
         }
     }
 
-    /// The file whose change may help, or those of which the first that exists may.
-    private var filesToChange: [String]? {
-        switch ask({ $0.fileToWatch }) {
-        case .authorities?: configuration.tls.authorityFiles
-        case .credential?: configuration.password.flatMap { try? Credential.path(of: $0) }.map { [$0] }
-        case nil: nil
+    /// The files whose change may help, as far as the configuration names any.
+    private var filesToChange: [WatchedFiles] {
+        let wanted = ask { session in session.filesToWatch.map { ($0, session.rejectedVersion(of: $0)) } }
+        return wanted.compactMap { file, last in
+            let paths =
+                switch file {
+                case .authorities: configuration.tls.authorityFiles
+                case .certificate: configuration.tls.identityFiles
+                case .credential: Self.files(of: configuration.password)
+                case .proxyCredential: Self.files(of: configuration.proxy.password)
+                }
+            return paths.isEmpty ? nil : WatchedFiles(paths, last: last)
         }
+    }
+
+    private static func files(of reference: SecretReference?) -> [String] {
+        guard let reference, let path = try? Credential.path(of: reference) else { return [] }
+        return [path]
     }
 }

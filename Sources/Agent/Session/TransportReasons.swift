@@ -37,7 +37,7 @@ extension ConnectionEvent {
         case .upgrading: "asks the server for a WebSocket"
         case .opened(let opened): "connected to \(opened.peerAddress)" + (opened.tlsVersion.map { ", \($0)" } ?? "")
         case .closed(let end): "the connection has ended: \(Reason(end).message)"
-        case .dialing, .tlsFilesRejected, .received: nil
+        case .dialing, .tlsFilesRejected, .addressesAvoided, .received: nil
         }
     }
 }
@@ -51,10 +51,13 @@ extension DialEvent {
         case .dialing: self = .dialing
         case .securing: self = .securing
         case .opened(let opened):
-            self = .opened(LinkPeer(address: opened.peer, name: opened.peerAddress, tlsVersion: opened.tlsVersion))
+            self = .opened(
+                LinkPeer(
+                    address: opened.peer, name: opened.peerAddress, tlsVersion: opened.tlsVersion, expiry: opened.expiry
+                ))
         case .received(let bytes): self = .received(bytes)
         case .closed(let end): self = .closed(Reason(end), retryAfter: end.retryAfter)
-        case .resolving, .tlsFilesRejected, .upgrading: return nil
+        case .resolving, .tlsFilesRejected, .upgrading, .addressesAvoided: return nil
         }
     }
 }

@@ -84,11 +84,14 @@ package struct LinkPeer: Hashable, Sendable {
     package let name: String
     /// `nil` without TLS.
     package let tlsVersion: String?
+    /// A sentence if our own certificate has expired; otherwise `nil`.
+    package let expiry: String?
 
-    package init(address: SocketAddress, name: String, tlsVersion: String?) {
+    package init(address: SocketAddress, name: String, tlsVersion: String?, expiry: String? = nil) {
         self.address = address
         self.name = name
         self.tlsVersion = tlsVersion
+        self.expiry = expiry
     }
 }
 

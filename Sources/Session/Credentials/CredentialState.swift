@@ -13,6 +13,8 @@ package struct CredentialState: Sendable {
     private var rejected: [UInt8]?
     /// The file that the last credential came from.
     package var file: FileVersion?
+    /// This host's own certificate and key, as the last connection used them.
+    package var certificate: FileVersion?
     /// The files of trusted authorities by which a server's certificate was rejected first, since the session was connected
     /// or started again.
     package var authorities: FileVersion?

@@ -18,8 +18,8 @@ package struct Verdict: Hashable, Sendable {
     package var since: Timestamp
     /// The digest of the session's configuration at that time, which the driver adds; `nil` if it was not recorded.
     package var configuration: String?
-    /// The version of the file whose change ends the failure: the credential's, or that of trusted authorities; `nil` if the
-    /// change of no file does.
+    /// The versions of the files whose change ends the failure, one a line: see ``Session/Session/rejectedFiles``; `nil` if
+    /// the change of no file does.
     package var rejectedFile: String?
 
     package init(

@@ -80,7 +80,8 @@ struct CredentialReadingTests {
             gate.unlock()
         }
         let failure = await #expect(throws: Credential.Failure.self) {
-            try await Credential.change(of: ["/hung/secret"], after: nil, by: calls, timeLimit: .milliseconds(1))
+            try await Credential.change(
+                of: [WatchedFiles(["/hung/secret"], last: nil)], by: calls, timeLimit: .milliseconds(1))
         }
         #expect(failure?.description == "there was no answer within 0.001 seconds")
         gate.lock()

@@ -20,7 +20,7 @@ import Vocabulary
         in scratch: CredentialScratch, at file: String = "token", last: FileVersion?, _ change: () throws -> Void
     ) async throws {
         let (path, reports) = ("\(scratch.path)/\(file)", Reports())
-        let watch = try CredentialWatch([path], last: last) { reports.add(written(path)) }
+        let watch = try CredentialWatch([WatchedFiles([path], last: last)]) { reports.add(written(path)) }
         try change()
         try await until("the change is reported") { !reports.versions.isEmpty }
         let version = try #require(written(path))
@@ -85,7 +85,7 @@ import Vocabulary
         let scratch = try CredentialScratch()
         let path = try scratch.write("token", "old")
         let reports = Reports()
-        let watch = try CredentialWatch([path], last: written(path)) { reports.add(written(path)) }
+        let watch = try CredentialWatch([WatchedFiles([path], last: written(path))]) { reports.add(written(path)) }
         try scratch.write("other", "new")
         try await scratch.changeSomethingElse()
         try scratch.write("token", "")
@@ -178,7 +178,7 @@ import Vocabulary
     @Test func `a path that leads nowhere is an error with a sentence`() {
         let name = String(repeating: "x", count: 300)
         #expect {
-            _ = try CredentialWatch(["/\(name)/token"], last: nil) {}
+            _ = try CredentialWatch([WatchedFiles(["/\(name)/token"], last: nil)]) {}
         } throws: { error in
             (error as? Credential.Failure)?.description == "/\(name): File name too long"
         }
@@ -189,9 +189,27 @@ import Vocabulary
         let paths = ["\(scratch.path)/absent/bundle", try scratch.write("bundle", "one")]
         let (last, reports) = (FileVersion(of: paths), Reports())
         try scratch.write("bundle", "two, before the watch began")
-        let watch = try CredentialWatch(paths, last: last) { reports.add(FileVersion(of: paths)) }
+        let watch = try CredentialWatch([WatchedFiles(paths, last: last)]) { reports.add(FileVersion(of: paths)) }
         try await until("the change is reported") { !reports.versions.isEmpty }
         #expect(reports.versions != [last])
+        _ = consume watch
+    }
+
+    /// A certificate and its key may be in different directories, and a password is something else again.
+    @Test(arguments: ["password", "certificate", "key"])
+    func `the change of any file is seen`(changed: String) async throws {
+        let scratch = try CredentialScratch()
+        for name in ["a", "b", "c"] { mkdir("\(scratch.path)/\(name)", 0o700) }
+        let password = try scratch.write("a/password", "one")
+        let pair = [try scratch.write("b/certificate", "one"), try scratch.write("c/key", "one")]
+        let reports = Reports()
+        let watch = try CredentialWatch([
+            WatchedFiles([password], last: written(password)),
+            WatchedFiles(pair, last: FileVersion(of: pair, skipsEmpty: true)),
+        ]) { reports.add(nil) }
+        let path = try #require(([password] + pair).first { $0.hasSuffix(changed) })
+        try scratch.write(String(path.dropFirst(scratch.path.utf8.count + 1)), "other")
+        try await until("the change is reported") { !reports.versions.isEmpty }
         _ = consume watch
     }
 

@@ -61,7 +61,7 @@ struct ScenarioCredentials: CredentialSource {
         try await host.fetchCredential()
     }
 
-    func change(of files: [String], after last: FileVersion?) async throws(Credential.Failure) {
+    func change(of files: [WatchedFiles]) async throws(Credential.Failure) {
         let (changes, continuation) = AsyncStream.makeStream(of: Never.self)
         for await _ in changes {}
         continuation.finish()

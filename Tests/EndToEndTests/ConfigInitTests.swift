@@ -232,7 +232,6 @@ extension EndToEnd {
             }
             #expect(try await beginning.begin("main", "--untried").status == 0)
             #expect(try await beginning.begin("gw@", "--untried", "--client-id", "gw-%i").status == 0)
-            _ = try await daemon.call(DaemonReloadMethod.self, .init())
             let secret = "\(daemon.configuration)/main.secret"
             try "mine".write(toFile: secret, atomically: false, encoding: .utf8)
             func instance(_ verb: String) async throws -> (ending: LabProcess.Ending, text: String) {
@@ -312,7 +311,6 @@ extension EndToEnd {
             try lab.write("\(beginning.folder)/main.toml", settings)
             try lab.write(
                 "\(beginning.folder)/other.toml", settings + "client-id = \"o\"\npassword = \"file:\(secret)\"\n")
-            _ = try await daemon.call(DaemonReloadMethod.self, .init())
             let removed = try await daemon.ctl(
                 "config", "remove", "main", "--config-directory", daemon.configuration)
             #expect(removed.ending == .exited(0) && removed.errors.contains("other.toml names it"), "\(removed)")
@@ -349,31 +347,6 @@ extension EndToEnd {
             #expect(removed.errors.contains("main.secret stays: the daemon may still use it"), "\(removed)")
             #expect(try beginning.files.isEmpty)
             #expect(access(secret, F_OK) == 0)
-        }
-    }
-
-    @Test func `commands that add or remove one session put no other file into effect`() async throws {
-        try await withLab { lab, daemon in
-            let beginning = try Beginning(lab, daemon)
-            for name in ["main", "away"] { try daemon.session(name, top: "autoconnect = false") }
-            #expect(try await beginning.begin("gw@", "--untried", "--client-id", "gw-%i").status == 0)
-            try await daemon.start()
-            try daemon.session("unfinished", top: "autoconnect = false")
-            let place = ["--config-directory", daemon.configuration]
-            func run(_ words: String...) async throws -> String {
-                let line = ["\(DaemonProcess.programs)/holdfastctl"] + words + place + ["--socket", daemon.socket]
-                let result = try await lab.finish(line, in: lab.host)
-                #expect(result.ending == .exited(1), "\(result)")
-                return result.errors
-            }
-            let others = "because a reload would also add unfinished"
-            #expect(try await run("config", "remove", "main").contains(others))
-            let both = "a reload would also remove main, and add unfinished"
-            #expect(try await run("instance", "add", "gw@a").contains(both))
-            let sessions = try await daemon.call(SessionListMethod.self, NoParameters()).sessions.map(\.session)
-            #expect(Set(sessions) == ["main", "away"], "nothing was read")
-            // The files are as the commands were to make them, for the next reload.
-            #expect(try beginning.files == ["away.toml", "gw@.toml", "gw@a.toml", "unfinished.toml"])
         }
     }
 

@@ -355,24 +355,6 @@ struct DetailTests {
         #expect(last(local, local) == "lo, and the routes to other hosts have changed")
     }
 
-    @Test func `a command about one session names everything else that a reload would do`() {
-        func others(_ result: DaemonReloadMethod.Result, than session: String = "a") -> String? {
-            ReloadText.others(result, than: session)
-        }
-        #expect(others(.init()) == nil && others(.init(added: ["a"])) == nil && others(.init(removed: ["a"])) == nil)
-        #expect(
-            others(.init(changed: ["c"], added: ["b"], removed: ["a", "d"])) == "remove d, and change c, and add b")
-        #expect(others(.init(kept: ["k"])) == nil)
-        let level = ConfigurationChange(session: nil, key: "log.level", from: "\"info\"", to: "\"debug\"")
-        #expect(others(.init(changes: [level])) == "change the daemon")
-        let own = ConfigurationChange(session: "a", key: "room", from: "\"\"", to: "\"r\"")
-        #expect(others(.init(changed: ["a"], changes: [own])) == nil)
-        let problem = ConfigurationProblem(session: "b", file: "b.toml", line: 1, column: 1, message: "unknown key")
-        #expect(others(.init(added: ["b"], errors: [problem])) == nil, "it only shows its errors")
-        #expect(others(.init(added: ["gw@a", "gw@b"]), than: "gw@") == nil)
-        #expect(others(.init(added: ["gw@a", "gw@b"]), than: "gw@a") == "add gw@b")
-    }
-
     @Test func `reload says what changed and where errors are`() {
         #expect(ReloadText.sentence(.init()) == "Reloaded: nothing changed.")
         let problem = ConfigurationProblem(session: "a", file: "a.toml", line: 3, column: 9, message: "unknown key")
@@ -413,6 +395,15 @@ struct DetailTests {
                 "  w: 3 received messages, 1 durable consumer and 2 publications stay on disk; a file named w.toml with "
                     + "one of the same servers takes them up",
             ])
+    }
+
+    @Test func `a reload for one session says what it would do to others, and nothing of those that it adds`() {
+        #expect(ReloadText.others(.init(), than: "new") == nil)
+        #expect(ReloadText.others(.init(changed: ["new"], added: ["three"], kept: ["k"]), than: "new") == nil)
+        #expect(ReloadText.others(.init(added: ["new"], removed: ["one", "two"]), than: "new") == "remove one, two")
+        #expect(
+            ReloadText.others(.init(changed: ["new", "three"], removed: ["one"]), than: "new")
+                == "remove one, and change three")
     }
 }
 

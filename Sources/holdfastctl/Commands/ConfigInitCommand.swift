@@ -155,7 +155,9 @@ extension ConfigCommand {
             }
             common.complain(Complaint(done: "\(path) is written"))
             let client = common.client()
-            let reload = try await common.reload(only: name, client)
+            try await checkReload(client)
+            let reload = try await client.call(
+                DaemonReloadMethod.self, .init(), timeout: CommonOptions.reloadTimeout)
             members["reload"] = JSONText.value(reload)
             common.tell(reload)
             // The file stays, as it does if the session does not connect.
@@ -163,6 +165,15 @@ extension ConfigCommand {
                 throw CommandFailure(.failed, "")
             }
             members["state"] = .string(try await common.connect(name, client, within: timeout).state.rawValue)
+        }
+
+        /// Refuses a reload that would end or change other sessions: their file system may only be missing.
+        private func checkReload(_ client: HoldfastClient) async throws {
+            let preview = try await client.call(
+                DaemonReloadMethod.self, .init(dryRun: true), timeout: CommonOptions.reloadTimeout)
+            guard let others = ReloadText.others(preview, than: name) else { return }
+            throw CommandFailure(
+                .failed, "a reload would also \(others)", advice: "if that is meant: holdfastctl reload")
         }
 
         /// Whether there is no session that a new sessions.d could end. The daemon of the directory knows its sessions, also

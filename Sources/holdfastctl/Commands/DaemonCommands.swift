@@ -85,35 +85,26 @@ extension CommonOptions {
             advice: "add --config-directory \(directory)")
     }
 
-    /// Makes the daemon read its configuration again for the file of one session, and no other change.
+    /// Makes the daemon read its configuration again after a session's file was added or removed. Errors in the files
+    /// of other sessions are listed, but are no failure.
     ///
-    /// - Throws: also when a reload would do something else: other files may be unfinished, or their file system missing.
-    func reload(only session: String, _ client: HoldfastClient) async throws -> DaemonReloadMethod.Result {
-        let preview = try await client.call(
-            DaemonReloadMethod.self, .init(dryRun: true), timeout: Self.reloadTimeout)
-        if let others = ReloadText.others(preview, than: session) {
-            throw CommandFailure(
-                .failed, "the daemon does not use the change yet, because a reload would also \(others)",
-                advice: "if that is meant: holdfastctl reload")
-        }
-        return try await client.call(DaemonReloadMethod.self, .init(), timeout: Self.reloadTimeout)
-    }
-
-    /// Makes the daemon read its configuration again after a session's file was added or removed, and says what that
-    /// changed. Errors in the files of other sessions are listed, but are no failure.
-    func reload(for session: String) async throws {
+    /// - Returns: `nil` if the daemon is not running.
+    @discardableResult
+    func reload(for session: String) async throws -> DaemonReloadMethod.Result? {
         let result: DaemonReloadMethod.Result
-        do {
-            result = try await reload(only: session, client())
-        } catch ClientError.notRunning {
+        do throws(ClientError) {
+            result = try await client().call(DaemonReloadMethod.self, .init(), timeout: Self.reloadTimeout)
+        } catch {
+            guard case .notRunning = error else { throw error }
             complain(Complaint(notice: "the daemon is not running; the change takes effect when it starts"))
-            return
+            return nil
         }
         if json { Terminal().print(json: JSONText.value(result)) }
         tell(result)
         guard result.errors.allSatisfy({ $0.session != nil && $0.session != session }) else {
             throw CommandFailure(.failed, "")
         }
+        return result
     }
 
     /// Says what a reload did that was only a part of the command. With `--json`, the command prints the result itself.
@@ -169,19 +160,12 @@ enum ReloadText {
         return printable("\(isDry ? "A reload would" : "Reloaded:") \(effect)\(kept)\(errors).")
     }
 
-    /// Returns what a reload would do besides adding, changing or removing this session; `nil` if nothing. The instances of
-    /// a template belong to it. A session that is added with errors in its file does nothing.
+    /// Returns what a reload would do to sessions that are up or listed, without this one; `nil` if nothing.
     static func others(_ preview: DaemonReloadMethod.Result, than session: String) -> String? {
-        let wrong = Set(preview.errors.compactMap(\.session))
-        let sessions = [
-            ("remove", preview.removed), ("change", preview.changed),
-            ("add", preview.added.filter { !wrong.contains($0) }),
-        ]
-        var parts = sessions.compactMap { verb, sessions in
-            let others = sessions.filter { $0 != session && !(session.hasSuffix("@") && $0.hasPrefix(session)) }
+        let parts = [("remove", preview.removed), ("change", preview.changed)].compactMap { verb, sessions in
+            let others = sessions.filter { $0 != session }
             return others.isEmpty ? nil : "\(verb) \(listed(others))"
         }
-        if preview.changes.contains(where: { $0.session == nil }) { parts.append("change the daemon") }
         return parts.isEmpty ? nil : parts.joined(separator: ", and ")
     }
 

@@ -89,18 +89,22 @@ enum ServiceUnit {
     }
 
     /// - Parameter files: the unit and its drop-ins, in the order in which systemd reads them.
+    /// - Returns: the files without which the service cannot start.
     static func credentialFiles(in files: String) -> [String] {
-        var paths: [Substring: [String]] = [:]
+        var paths: [Substring: [(name: Substring, path: String)]] = [:]
+        var defaults: Set<Substring> = []
         for line in files.split(separator: "\n") {
             guard let equals = line.firstIndex(of: "=") else { continue }
             let (key, value) = (line[..<equals], line[line.index(after: equals)...])
+            if key.hasPrefix("SetCredential") { defaults.insert(value.prefix { $0 != ":" }) }
             guard key == "LoadCredential" || key == "LoadCredentialEncrypted" else { continue }
             if value.isEmpty { paths[key] = [] }
             // A name alone is looked for in the folders of credentials (systemd.exec(5)), and a specifier is systemd's.
             let path = value.drop { $0 != ":" }.dropFirst()
-            if path.hasPrefix("/"), !path.contains("%") { paths[key, default: []].append(String(path)) }
+            guard path.hasPrefix("/"), !path.contains("%") else { continue }
+            paths[key, default: []].append((value.prefix { $0 != ":" }, String(path)))
         }
-        return paths.values.joined().sorted()
+        return paths.values.joined().filter { !defaults.contains($0.name) }.map(\.path).sorted()
     }
 
     /// The folders whose files the service does not see; none if they are unknown.

@@ -106,6 +106,8 @@ struct CredentialTests {
             LoadCredential=own:%d/own
             LoadCredentialEncrypted=a:/a.pw
             SetCredential=d: /d
+            LoadCredential=e:/e.pw
+            SetCredential=e:what it is without the file
             """
         #expect(ServiceUnit.credentialFiles(in: files) == ["/a.pw", "/b.pw"])
     }

@@ -172,7 +172,9 @@ struct ConfigCommand: AsyncParsableCommand {
                     value.key == "metrics.textfile"
                     ? "name another folder, and let the service write to it with ReadWritePaths=- in a drop-in: "
                         + "sudo systemctl edit holdfast"
-                    : "move \(path) to \(value.value.hasPrefix("\"exec:") ? "/usr/local/bin" : Place.standard)"
+                    : path.hasPrefix("\(folder)/")
+                        ? "move \(path) to \(value.value.hasPrefix("\"exec:") ? "/usr/local/bin" : Place.standard)"
+                        : "\(path) is a link; put the file itself there"
                 return ConfigurationProblem(
                     session: file.session, file: file.file, line: value.line, column: nil,
                     message: "the service does not see the files in \(folder): \(advice)")

@@ -161,8 +161,10 @@ extension ConfigCommand {
                 throw CommandFailure(
                     .failed,
                     "there is no \(template == nil ? "file" : "template") \(place.configDirectory)/\(files[files.count - 1])",
-                    advice: didYouMean(nearest(to: session, among: known))
-                        ?? "holdfastctl config init \(template ?? session)\(place.option) creates one")
+                    advice: [
+                        didYouMean(nearest(to: session, among: known)),
+                        "holdfastctl config init \(template ?? session)\(place.option) creates one",
+                    ].compactMap(\.self).joined(separator: " "))
             }
             // What a link within the folder leads to is edited under its own name, as a template is.
             let folder = Folder.resolved("\(place.configDirectory)/sessions.d") ?? ""

@@ -200,9 +200,9 @@ extension ConfigurationForm<String?> {
         let expected = "a host name, as it is in the server's certificate, without port and wildcard, or empty"
         return text(expected, write: { TOML.text($0 ?? "") }) { text in
             if text.isEmpty { return .some(nil) }
-            guard IPAddress(text) == nil, !text.hasSuffix("."), let name = try? Endpoint.canonicalHost(text) else {
-                return nil
-            }
+            // A certificate's name has no dot at its end.
+            let text = text.hasSuffix(".") ? String(text.dropLast()) : text
+            guard IPAddress(text) == nil, let name = try? Endpoint.canonicalHost(text) else { return nil }
             return .some(name)
         }
     }

@@ -62,7 +62,9 @@ package struct ConfigurationReferences {
         let own = [directory, file, folder].map { (SessionName?.none, $0) }
         return (own + sessions.map { ($0.source.name, $0.source.path) }).compactMap { session, path in
             var status = stat()
-            guard stat(path, &status) == 0, status.st_mode & S_IWOTH != 0 else { return nil }
+            guard stat(path, &status) == 0, status.st_mode & S_IWOTH != 0,
+                [S_IFREG, S_IFDIR].contains(status.st_mode & S_IFMT)
+            else { return nil }
             let message = "can be changed by every user of the host: chmod o-w \(path)"
             return (session, ConfigurationError(file: path, message: message))
         }

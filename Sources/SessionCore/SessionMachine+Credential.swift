@@ -166,7 +166,8 @@ extension SessionMachine {
         if case .trying(let trying) = state {
             hasten(trying, because: Reason(.credentialChanged), at: now, into: &actions)
         } else {
-            startTrying(because: Reason(.credentialChanged), at: now, into: &actions)
+            // A file that changes again and again brings attempts forward only as often as the network may.
+            startTrying(because: Reason(.credentialChanged), isHastened: true, at: now, into: &actions)
         }
     }
 

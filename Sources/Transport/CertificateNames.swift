@@ -24,12 +24,17 @@ extension NIOSSLCertificate {
 }
 
 /// Compares a DNS name of a certificate with a host name. A wildcard stands for exactly one whole label, the first one,
-/// and needs at least two others behind it.
+/// and needs at least two others behind it. Only letters of ASCII are equal in both cases (RFC 6125, section 6.4.1).
 func matches(pattern: String, _ hostName: String) -> Bool {
-    let pattern = pattern.lowercased()
-    let hostName = hostName.lowercased()
-    guard pattern.hasPrefix("*.") else { return !pattern.isEmpty && pattern == hostName }
-    guard let dot = hostName.firstIndex(of: "."), dot != hostName.startIndex else { return false }
+    let pattern = lowercased(pattern)
+    let hostName = lowercased(hostName)
+    guard pattern.starts(with: "*.".utf8) else { return !pattern.isEmpty && pattern == hostName }
+    let dot = UInt8(ascii: ".")
+    guard let end = hostName.firstIndex(of: dot), end != hostName.startIndex else { return false }
     let parent = pattern.dropFirst(2)
-    return parent.contains(".") && parent == hostName[hostName.index(after: dot)...]
+    return parent.contains(dot) && parent == hostName[(end + 1)...]
+}
+
+private func lowercased(_ name: String) -> [UInt8] {
+    name.utf8.map { (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains($0) ? $0 | 0x20 : $0 }
 }

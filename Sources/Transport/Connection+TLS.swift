@@ -145,7 +145,10 @@ extension Connection {
         case (.notAwaited, .resolving), (.notAwaited, .dialing), (.notAwaited, .reached), (.awaited, _):
             // We closed it before anything was found out, so what was known before still holds.
             if end == .closedLocally { contexts.setTried(dialing.vain, of: endpoint) }
-        case (.notAwaited, _), (.received, _):
+        case (.received(let since), _):
+            // A server that sends the session away at once answers, but is no better than an address that is mute.
+            if eventLoop.now < since + TimeAmount(options.patience) { contexts.setTried([], of: endpoint) }
+        case (.notAwaited, _):
             break
         }
     }
@@ -153,11 +156,11 @@ extension Connection {
     /// The server has answered at this address. Until it no longer does, the session keeps away from those that were tried
     /// in vain: each attempt that began with them would take up its time again.
     func serverAnswered() {
-        answer = .received
+        answer = .received(since: eventLoop.now)
         guard !dialing.vain.isEmpty else { return }
         contexts.setTried(dialing.vain, of: endpoint)
-        let list = dialing.vain.map(\.hostAndPort).joined(separator: ", ")
+        let list = dialing.vain.map(\.hostAndPort).sorted().joined(separator: ", ")
         let causes = dialing.earlierFailures.map(\.message).joined(separator: "; ")
-        emit(.addressesAvoided("\(list): \(causes.isEmpty ? "there was no answer" : causes)"))
+        emit(.addressesAvoided(list, because: causes.isEmpty ? "there was no answer" : causes))
     }
 }

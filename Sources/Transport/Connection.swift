@@ -59,7 +59,8 @@ public final class Connection {
         case notAwaited
         /// Something was first sent at the given time: to the proxy, for a WebSocket, or by the session.
         case awaited(since: NIODeadline)
-        case received
+        /// The first bytes came at the given time.
+        case received(since: NIODeadline)
     }
 
     /// Where the connection goes.

@@ -27,7 +27,7 @@ public enum ConnectionEvent: Sendable {
     case opened(Opened)
     /// The server has answered for the first time on this connection, and these addresses of its name are only dialed from
     /// now on if no other one can be. Says which, and why.
-    case addressesAvoided(String)
+    case addressesAvoided(String, because: String)
     /// Bytes from the server, without what carries them: TLS or a WebSocket.
     case received(ByteBuffer)
     /// The end.

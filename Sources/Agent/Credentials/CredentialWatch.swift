@@ -25,16 +25,20 @@ final class CredentialWatch: Sendable {
     /// - Parameters:
     ///   - changed: called once, on another thread, when one of the files has another version, even if it had before the
     ///     watch began.
-    /// - Throws: an error when the kernel cannot watch a directory.
+    /// - Throws: an error when the kernel can watch none of their directories.
     init(_ files: [WatchedFiles], changed: @escaping @Sendable () -> Void) throws(Credential.Failure) {
         let lasts = files.map { $0.last ?? $0.version }
         let paths = files.flatMap(\.paths)
-        let news = FileNews()
-        if let path = paths.first(where: { news?.watch($0) != true }) {
-            throw Credential.Failure(
-                description: "\(FileNews.directory(of: path)): \(String(cString: strerror(errno)))")
+        guard let news = FileNews() else {
+            throw Credential.Failure(description: String(cString: strerror(errno)))
         }
-        guard let news else { preconditionFailure("there is something to watch") }
+        // One in a folder that only lets pass, as that of private keys may, is not noticed; the others are.
+        var failures: [Int32] = []
+        for path in paths where !news.watch(path) { failures.append(errno) }
+        if failures.count == paths.count {
+            throw Credential.Failure(
+                description: "\(FileNews.directory(of: paths[0])): \(String(cString: strerror(failures[0])))")
+        }
         source = news.source("holdfast.credential")
         let check: @Sendable (any DispatchSourceRead) -> Void = { source in
             // Each is looked at once: it may be written at this moment.

@@ -224,10 +224,10 @@ struct SessionLog {
         say(.warning, "\(failure.message); the previous ones stay in use")
     }
 
-    mutating func addressesAvoided(_ which: String) {
+    mutating func addressesAvoided(_ which: String, because why: String) {
         guard which != lastAvoided else { return }
         lastAvoided = which
-        say(.warning, "from now on, the server's other addresses are dialed before \(which)")
+        say(.warning, "from now on, other addresses of that name are dialed before \(which): \(why)")
     }
 
     mutating func presenceRefused(_ answer: ServerAnswer, at now: Instant) {

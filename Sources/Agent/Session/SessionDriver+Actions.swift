@@ -105,14 +105,14 @@ extension SessionDriver {
         if case .tlsFilesRejected(let failure) = event {
             if case .knock = role { return }
             log.tlsFilesRejected(failure)
-        } else if case .addressesAvoided(let which) = event {
-            log.addressesAvoided(which)
+        } else if case .addressesAvoided(let which, let why) = event {
+            log.addressesAvoided(which, because: why)
         } else if let dialEvent = DialEvent(event) {
             if case .closed(.failed(let failure)) = event, failure.code == .certificateInvalid {
                 ask { $0.rejectedCertificate(by: tlsContexts.authorities(for: configuration.tls)) }
             }
-            if case .opened = event, configuration.tls.certificate != nil {
-                ask { $0.usedCertificate(tlsContexts.identity) }
+            if case .opened(let opened) = event, configuration.tls.certificate != nil {
+                ask { $0.usedCertificate(opened.tlsVersion == nil ? nil : tlsContexts.identity) }
             }
             if case .received = dialEvent, simulation.isSilent(id) { return }
             run(.connection(id, dialEvent))

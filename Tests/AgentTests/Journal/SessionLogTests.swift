@@ -316,12 +316,12 @@ struct SessionLogTests {
     @Test mutating func `unusable files are reported once`() {
         for _ in 1...3 { log.tlsFilesRejected(.init(.tlsFailed, "key.pem is empty")) }
         log.tlsFilesRejected(.init(.tlsFailed, "key.pem is gone"))
-        for _ in 1...3 { log.addressesAvoided("[::1]:8883: there was no answer") }
+        for why in ["it refused", "there was no answer"] { log.addressesAvoided("[::1]:8883", because: why) }
         #expect(
             told == [
                 "main: key.pem is empty; the previous ones stay in use",
                 "main: key.pem is gone; the previous ones stay in use",
-                "main: from now on, the server's other addresses are dialed before [::1]:8883: there was no answer",
+                "main: from now on, other addresses of that name are dialed before [::1]:8883: it refused",
             ])
     }
 

@@ -27,7 +27,7 @@ extension DurableStore {
             try database.run("INSERT INTO session (id, name) VALUES (?, ?)", .integer(id), .text(name(id)))
         }
         let consumers = try keyOwners("inbox", "consumer", in: database)
-        let next = 1 + (try database.integer("SELECT max(id) FROM session") ?? 0)
+        let next = try nextSession(in: database)
         if !consumers.isEmpty, MessageKey.sessions.contains(next) {
             let name = name(next)
             try database.run("INSERT INTO session (id, name) VALUES (?, ?)", .integer(next), .text(name))
@@ -43,10 +43,22 @@ extension DurableStore {
             // Its filter is lost as well.
             try database.run(
                 "INSERT INTO consumer (id, session, name, filter, qos) VALUES (?1, ?2, ?3, ?3, 1)",
-                .integer(consumer), .integer(next), .text("recovered-\(consumer)"))
+                .integer(consumer), .integer(next), .text(adoptedName(of: consumer)))
         }
         if let receiver = adopted.receiver { adopted.sessions.removeAll { $0 == receiver } }
         return adopted
+    }
+
+    /// The name of a consumer that was adopted; see ``hasItsContent``.
+    static func adoptedName(of consumer: Int64) -> String { "recovered-\(consumer)" }
+
+    /// The number after those of all sessions, also of one that is lost and whose contents adopted consumers have.
+    static func nextSession(in database: Database) throws(StoreError) -> Int64 {
+        let last = try database.integer(
+            """
+            SELECT max(coalesce((SELECT max(id) FROM session), 0), coalesce((SELECT max(key) >> 48 FROM content), 0))
+            """)
+        return 1 + (last ?? 0)
     }
 
     /// The sessions that some row names, and that have no row.

@@ -37,7 +37,7 @@ extension DurableStore {
         /// Returns the row of the session, which is created if necessary.
         mutating func makeSession(_ session: SessionName, in database: Database) throws(StoreError) -> Int64 {
             if let id = sessionIDs[session] { return id }
-            let next = 1 + (try database.integer("SELECT max(id) FROM session") ?? 0)
+            let next = try DurableStore.nextSession(in: database)
             guard let id = MessageKey.sessions.contains(next) ? next : try emptyRow(in: database) else {
                 throw .inconsistent("there is no room for another session than the 32767 that there are")
             }

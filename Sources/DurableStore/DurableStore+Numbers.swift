@@ -10,8 +10,8 @@ extension DurableStore {
     static func takeUp(_ database: Database) throws(StoreError) -> OpenReport.Adopted {
         try checkNumbers(in: database)
         try checkNames(in: database)
+        try checkContents(in: database)
         return try database.transaction { () throws(StoreError) -> OpenReport.Adopted in
-            try checkContents(in: database)
             let adopted = try adopt(in: database)
             try raiseNumbers(in: database)
             let windows = try database.rows(

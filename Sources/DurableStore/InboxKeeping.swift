@@ -25,14 +25,14 @@ extension DurableStore {
             let row = try contents.consumerID(consumer, of: id, in: database)
         else { return [] }
         let after = try inboxKey(row, max(sequence, .zero))
+        let isAdopted = consumer.description == Self.adoptedName(of: row)
         var messages: [CollectedMessage] = []
         var bytes = 0
         try database.query(
             """
             SELECT inbox.key, inbox.size, qos, retain, duplicate, coalesce(content.topic, inbox.topic),
                 iif(content_key IS NULL, inbox.properties, content.properties),
-                coalesce(content.payload, inbox.payload), received_at, content_key IS content.key,
-                content_key & 0xFFFFFFFFFFFF
+                coalesce(content.payload, inbox.payload), received_at, content_key, content.key
             FROM inbox LEFT JOIN content ON content.key = content_key
             WHERE inbox.key > ? AND inbox.key <= ? ORDER BY inbox.key
             """,
@@ -41,12 +41,17 @@ extension DurableStore {
             // Reads the size first, so that a payload over the limit is not loaded.
             bytes += row.count(1)
             guard messages.isEmpty || bytes <= maxBytes else { return false }
-            let sequence = MessageKey(rawValue: row.integer(0)).sequence.rawValue
-            guard row.integer(9) != 0, row.optionalInteger(10) ?? sequence == sequence else {
-                throw self.unreadable("the content of a message is missing")
+            let sequence = InboxSequence(rawValue: MessageKey(rawValue: row.integer(0)).sequence.rawValue)
+            if let content = row.optionalInteger(9) {
+                let key = MessageKey(rawValue: content)
+                let isItsOwn =
+                    try isAdopted ? key.sequence.rawValue == sequence.rawValue : key == self.inboxKey(id, sequence)
+                guard isItsOwn, row.optionalInteger(10) == content else {
+                    throw self.unreadable("the content of a message is missing")
+                }
             }
             let message = CollectedMessage(
-                sequence: InboxSequence(rawValue: sequence),
+                sequence: sequence,
                 message: .init(
                     topic: row.text(5), payload: row.blob(7), qos: try self.qos(row.integer(2)),
                     retain: row.integer(3) != 0, duplicate: row.integer(4) != 0,
@@ -199,18 +204,45 @@ extension DurableStore {
         }
     }
 
-    /// Finds a row of the inbox whose content is missing or another message's, and removes contents of no row.
+    /// Whether a row of the inbox that refers to a content has its own: one with its sequence, and the session of its
+    /// consumer. Consumers that were adopted have contents of a session that is not known any more, so their sizes are
+    /// compared.
+    static let hasItsContent = """
+        EXISTS (
+            SELECT 1 FROM content LEFT JOIN consumer ON consumer.id = inbox.key >> 48
+            WHERE content.key = inbox.content_key
+                AND (content.key & 0xFFFFFFFFFFFF) = (inbox.key & 0xFFFFFFFFFFFF)
+                AND CASE WHEN consumer.name <> 'recovered-' || consumer.id THEN content.key >> 48 = consumer.session
+                    ELSE content.size = inbox.size END)
+        """
+
+    /// Finds a row of the inbox whose content is missing or another message's, and an index that does not have exactly
+    /// the rows of the table, which SQLite does not compare when it checks a file: contents would go too early.
+    ///
+    /// A content that no row refers to is not looked for. It comes and goes in the same transactions as its rows, and a
+    /// damaged file can only make it take room in vain.
     static func checkContents(in database: Database) throws(StoreError) {
-        let wrong = try database.integer(
-            """
-            SELECT EXISTS (
-                SELECT 1 FROM inbox WHERE content_key IS NOT NULL AND (
-                    (content_key & 0xFFFFFFFFFFFF) <> (key & 0xFFFFFFFFFFFF)
-                    OR NOT EXISTS (SELECT 1 FROM content WHERE content.key = content_key)))
-            """)
-        guard wrong == 0 else { throw .corrupt(path: database.path, cause: "the content of a message is missing") }
-        try database.run(
-            "DELETE FROM content WHERE NOT EXISTS (SELECT 1 FROM inbox WHERE content_key = content.key)")
+        var (differences, missing): (Int64, Int64) = (0, 0)
+        // The table is read once: it may be large.
+        try database.query(
+            text: """
+                SELECT abs(count(*) - (
+                        SELECT count(*) FROM inbox INDEXED BY inbox_content_key WHERE content_key IS NOT NULL))
+                    + count(*) FILTER (WHERE NOT EXISTS (
+                        SELECT 1 FROM inbox AS other INDEXED BY inbox_content_key
+                        WHERE other.content_key = inbox.content_key AND other.key = inbox.key)),
+                    count(*) FILTER (WHERE NOT \(hasItsContent))
+                FROM inbox NOT INDEXED WHERE content_key IS NOT NULL
+                """,
+            with: []
+        ) { row in
+            (differences, missing) = (row.integer(0), row.integer(1))
+            return false
+        }
+        guard missing == 0 else { throw .corrupt(path: database.path, cause: "the content of a message is missing") }
+        guard differences == 0 else {
+            throw .corrupt(path: database.path, cause: "the index of the contents of messages is not that of its table")
+        }
     }
 }
 

@@ -28,11 +28,11 @@ struct KnownSchema {
         return nil
     }
 
-    /// The same, or an index or a trigger that the database does not have, word for word.
+    /// The same, or an index or a trigger that the database does not have, word for word, each after what it is.
     func damagedDefinition(in database: Database) throws(StoreError) -> String? {
-        if let table = try damagedTable(in: database) { return table }
+        if let table = try damagedTable(in: database) { return "table \(table)" }
         let lost = try Self.definitions(in: model).subtracting(Self.definitions(in: database))
-        return lost.first { $0[0] == "index" || $0[0] == "trigger" }?[1]
+        return lost.first { $0[0] == "index" || $0[0] == "trigger" }.map { "\($0[0]) \($0[1])" }
     }
 
     /// Whether the database has these tables, views, indexes and triggers, word for word, and no others.

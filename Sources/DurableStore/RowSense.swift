@@ -11,7 +11,7 @@ struct RowSense {
         places = Dictionary(uniqueKeysWithValues: zip(columns, columns.indices))
     }
 
-    /// Returns the row, with the size that its contents have; `nil` if it makes no sense.
+    /// Returns the row, with the size that its contents have, unless these are elsewhere; `nil` if it makes no sense.
     func row(_ values: [Database.Value]) -> [Database.Value]? {
         func integer(_ column: String) -> Int64? {
             if let place = places[column], case .int64(let value) = values[place] { value } else { nil }
@@ -30,6 +30,7 @@ struct RowSense {
             let sequence = integer("key").map { MessageKey(rawValue: $0).sequence }
             let content = integer("content_key").map { MessageKey(rawValue: $0).sequence }
             if table == "inbox", text("topic").isEmpty ? content != sequence : content != nil { return nil }
+            guard content == nil else { return values }
             var values = values
             values[place] = .integer(size)
             return values

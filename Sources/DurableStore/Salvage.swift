@@ -166,13 +166,10 @@ struct Salvage {
 
     /// Removes what contradicts other rows, and would make its session unreadable. A message that loses its identifier is
     /// sent again; one that has lost its content is lost.
-    private static let contradictions: [StaticString] = [
+    private static let contradictions = [
         "DELETE FROM in_flight WHERE key IN (SELECT key FROM quarantine)",
         "DELETE FROM in_flight WHERE key NOT IN (SELECT min(key) FROM in_flight GROUP BY key >> 48, packet_id)",
-        """
-        DELETE FROM inbox WHERE content_key IS NOT NULL
-            AND NOT EXISTS (SELECT 1 FROM content WHERE content.key = content_key)
-        """,
+        "DELETE FROM inbox WHERE content_key IS NOT NULL AND NOT \(DurableStore.hasItsContent)",
     ]
 
     /// Repairs the consequences of missing rows: no number may be used twice, and no session at a server may be
@@ -182,7 +179,7 @@ struct Salvage {
             try new.run("INSERT OR IGNORE INTO session (id, name) VALUES (?, ?)", .integer(id), .text("\(name)"))
         }
         for contradiction in Self.contradictions {
-            try new.run(contradiction)
+            try new.run(text: contradiction, with: [])
             if new.changes > 0 { isComplete = false }
         }
         try new.run(
@@ -190,6 +187,7 @@ struct Salvage {
             UPDATE inbox SET size = content.size FROM content
             WHERE content.key = content_key AND content_key IS NOT NULL AND inbox.size <> content.size
             """)
+        try new.run("DELETE FROM content WHERE NOT EXISTS (SELECT 1 FROM inbox WHERE content_key = content.key)")
         guard !isComplete else { return }
         try new.run("DELETE FROM in_flight WHERE key NOT IN (SELECT key FROM message)")
         try new.run("DELETE FROM quarantine WHERE key NOT IN (SELECT key FROM message)")

@@ -274,9 +274,9 @@ enum Schema {
         -- If it is not NULL, the row has no topic, properties and payload of its own.
         ALTER TABLE inbox ADD COLUMN content_key INTEGER;
         CREATE INDEX inbox_content_key ON inbox (content_key) WHERE content_key IS NOT NULL;
-        CREATE TRIGGER inbox_row_deleted AFTER DELETE ON inbox WHEN OLD.content_key IS NOT NULL BEGIN
-            DELETE FROM content WHERE key = OLD.content_key
-                AND NOT EXISTS (SELECT 1 FROM inbox WHERE content_key = OLD.content_key);
+        CREATE TRIGGER inbox_row_deleted AFTER DELETE ON inbox WHEN OLD.content_key IS NOT NULL
+            AND NOT EXISTS (SELECT 1 FROM inbox WHERE content_key = OLD.content_key) BEGIN
+            DELETE FROM content WHERE key = OLD.content_key;
         END;
         """
 

@@ -91,7 +91,7 @@ extension OpenReport.Adopted {
             sentences.append(
                 receiver.map {
                     "\(what): consumers of \($0) have what is left, and a file \($0).toml takes it up"
-                } ?? "\(what): what is left is in the table inbox, where only sqlite3 can read it")
+                } ?? "\(what): what is left is in the tables inbox and content, where only sqlite3 can read it")
         }
         return sentences
     }

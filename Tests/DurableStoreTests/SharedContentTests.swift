@@ -148,6 +148,7 @@ import Testing
     @Test(arguments: [
         "DELETE FROM content WHERE key & 0xFFFF = 2",
         "UPDATE inbox SET content_key = content_key + 1 WHERE key & 1 = 0",
+        "UPDATE inbox SET content_key = content_key + (1 << 48) WHERE key & 1 = 0",
     ])
     func `that is missing is found at the start`(fault: String) async throws {
         let next = try await reopened(store(2), after: fault)
@@ -156,11 +157,115 @@ import Testing
         #expect(try await next.contents() == 2)
     }
 
-    @Test func `that no row refers to is removed at the start`() async throws {
-        let next = try await reopened(
-            store(2), after: "UPDATE inbox SET content_key = NULL; DELETE FROM inbox WHERE key & 0xFFFF <> 4")
-        #expect(try await next.contents() == 0)
+    @Test func `that no row refers to does no harm, and is left behind when a damaged file is replaced`() async throws {
+        let forgetting = "DROP TRIGGER inbox_row_deleted; DELETE FROM inbox WHERE key & 0xFFFF <> 3"
+        let store = try await store(2)
+        let trigger = try #require(try await store.definition(of: "inbox_row_deleted"))
+        let next = try await reopened(store, after: "\(forgetting); \(trigger)")
         #expect(next.openReport.movedAside == nil)
+        #expect(try await next.contents() == 3)
+        #expect(try await sequences(next, 1) == [3])
+        try await next.commit(main, .collect(message(4), for: [names[0], names[1]], nil))
+        let last = try await reopened(next, after: "DROP TRIGGER inbox_row_deleted")
+        #expect(last.openReport.movedAside?.isComplete == true)
+        #expect(try await last.contents() == 2)
+        #expect(try await sequences(last, 1) == [3, 4])
+    }
+
+    /// What is removed and what comes in while the index stays as it was with the first message.
+    static let unindexed: [(removed: [Int64], collected: ClosedRange<Int64>, left: [Int64])] = [
+        ([], 2...3, [1, 2, 3]),
+        // It has as many rows as its table.
+        ([1], 2...2, [2]),
+    ]
+
+    @Test(arguments: unindexed.indices)
+    func `is kept when the index of the rows that refer to it is an older one`(fault: Int) async throws {
+        let (removed, collected, left) = Self.unindexed[fault]
+        let store = try await store(2, 1...1)
+        let page = try #require(try await store.page(of: "inbox_content_key"))
+        let place = (page - 1) * 4096..<page * 4096
+        try await store.close()
+        let path = "\(directory.path)/holdfast.db"
+        let index = try readFile(path)[place]
+        let next = try openStore(directory)
+        for number in removed {
+            let sequence = InboxSequence(rawValue: number)
+            try await next.commit(main, .removeCollected(sequence, names[0]), .removeCollected(sequence, names[1]))
+        }
+        for number in collected {
+            try await next.commit(main, .collect(message(number), for: [names[0], names[1]], nil))
+        }
+        try await next.close()
+        var bytes = try readFile(path)
+        bytes.replaceSubrange(place, with: index)
+        try writeFile(path, bytes)
+        let last = try openStore(directory)
+        #expect(last.openReport.movedAside?.isComplete == true)
+        #expect(last.openReport.movedAside?.cause.contains("the index of the contents") == true)
+        for place in 0..<2 { #expect(try await sequences(last, place) == left) }
+        #expect(try await last.contents() == Int64(left.count))
+    }
+
+    /// Makes a row of the first consumer refer to the content of the same number of another session.
+    private static let mixUp = """
+        UPDATE inbox SET content_key = content_key + (1 << 48) WHERE key & 0xFFFF = 2 AND key >> 48 = (
+            SELECT min(id) FROM consumer)
+        """
+
+    @Test(arguments: [true, false])
+    func `of another session is not given to a consumer`(isRunning: Bool) async throws {
+        var store = try await store(2)
+        let other = try session("other")
+        try await store.commit(
+            other, .putConsumer(names[0], filter: "t/#", .exactlyOnce),
+            .putConsumer(names[1], filter: "t/#", .exactlyOnce))
+        for number in 1...3 as ClosedRange<Int64> {
+            try await store.commit(other, .collect(message(number), for: [names[0], names[1]], nil))
+        }
+        let told = AsyncStream.makeStream(of: OpenReport.MovedAside.self)
+        if isRunning {
+            await store.whenReplaced { told.continuation.yield($0) }
+            try await store.execute(Self.mixUp)
+        } else {
+            store = try await reopened(store, after: Self.mixUp)
+            #expect(store.openReport.movedAside?.isComplete == false)
+        }
+        #expect(try await sequences(store, 0) == [1, 3])
+        #expect(try await sequences(store, 1) == [1, 2, 3])
+        for name in names.prefix(2) {
+            let found = try await store.collected(other, for: name, after: .zero, maxCount: 9, maxBytes: 1 << 20)
+            #expect(found.map(\.sequence.rawValue) == [1, 2, 3])
+        }
+        told.continuation.finish()
+        var moved: [OpenReport.MovedAside] = []
+        for await one in told.stream { moved.append(one) }
+        #expect(moved.map(\.isComplete) == (isRunning ? [false] : []))
+    }
+
+    @Test func `of another session and size is not given to a consumer whose own row was lost`() async throws {
+        let store = try await store(2)
+        let other = try session("other")
+        try await store.commit(
+            other, .putConsumer(names[0], filter: "t/#", .exactlyOnce),
+            .putConsumer(names[1], filter: "t/#", .exactlyOnce))
+        for number in 1...3 as ClosedRange<Int64> {
+            try await store.commit(
+                other, .collect(message(number, bytes: 3000), for: [names[0], names[1]], nil))
+        }
+        let lost = "DELETE FROM consumer WHERE session = (SELECT min(id) FROM session)"
+        let next = try await reopened(store, after: "\(Self.mixUp); \(lost)")
+        #expect(next.openReport.movedAside?.isComplete == false)
+        let receiver = try session(try #require(next.openReport.adopted.receiver))
+        let recovered = try await next.mqtt(receiver).consumers.map(\.name)
+        var found: [[CollectedMessage]] = []
+        for name in recovered {
+            found.append(try await next.collected(receiver, for: name, after: .zero, maxCount: 9, maxBytes: 1 << 20))
+        }
+        #expect(found == [[message(1), message(3)], (1...3).map { message($0) }])
+        // It is whole from now on.
+        let last = try await reopened(next, after: "SELECT 1")
+        #expect(last.openReport.movedAside == nil)
     }
 
     @Test func `whose page cannot be read costs nothing else`() async throws {
@@ -183,18 +288,22 @@ import Testing
     }
 
     static let older = [
-        """
-        DROP TRIGGER inbox_row_deleted; DROP INDEX inbox_content_key; DROP TABLE content;
-        ALTER TABLE inbox DROP COLUMN content_key
-        """,
-        "DROP TRIGGER inbox_row_deleted", "DROP INDEX inbox_content_key",
+        (
+            """
+            DROP TRIGGER inbox_row_deleted; DROP INDEX inbox_content_key; DROP TABLE content;
+            ALTER TABLE inbox DROP COLUMN content_key
+            """, "table inbox"
+        ),
+        ("DROP TRIGGER inbox_row_deleted", "trigger inbox_row_deleted"),
+        ("DROP INDEX inbox_content_key", "index inbox_content_key"),
     ]
 
     @Test(arguments: older)
-    func `has its place again in a file that lacks it`(change: String) async throws {
+    func `has its place again in a file that lacks it`(change: String, named: String) async throws {
         let store = try await store(1)
         try await store.commit(main, .putConsumer(names[1], filter: "t/#", .exactlyOnce))
         let next = try await reopened(store, after: change)
+        #expect(next.openReport.movedAside?.cause == "the definition of its \(named) is damaged")
         // A table that is not there may have had rows.
         #expect(next.openReport.movedAside?.isComplete == !change.contains("DROP TABLE"))
         #expect(try await sequences(next, 0) == [1, 2, 3])
@@ -224,12 +333,37 @@ import Testing
         for name in recovered { try await next.commit(receiver, .removeConsumer(name)) }
         #expect(try await next.contents() == 1)
     }
+
+    @Test func `of a session that is lost does not stand in the way of a new one's`() async throws {
+        let store = try await store(2)
+        let sessions = [main] + (try ["other", "third"].map { try session($0) })
+        for session in sessions.dropFirst() {
+            try await store.commit(
+                session, .putConsumer(names[0], filter: "t/#", .exactlyOnce),
+                .putConsumer(names[1], filter: "t/#", .exactlyOnce),
+                .collect(message(1), for: [names[0], names[1]], nil))
+        }
+        let next = try await reopened(store, after: "DELETE FROM consumer; DELETE FROM session")
+        for session in sessions.reversed() {
+            try await next.commit(session, .setEstablished(true))
+            let number = try await next.mqtt(session).nextInboxSequence.rawValue
+            try await next.commit(
+                session, .putConsumer(names[0], filter: "t/#", .exactlyOnce),
+                .putConsumer(names[1], filter: "t/#", .exactlyOnce),
+                .collect(message(number), for: [names[0], names[1]], nil))
+        }
+        #expect(try await next.contents() == 8)
+    }
 }
 
 extension DurableStore {
     /// The number of contents that several consumers have in common.
     fileprivate func contents() throws(StoreError) -> Int64? {
         try opened().integer("SELECT count(*) FROM content")
+    }
+
+    fileprivate func definition(of name: String) throws(StoreError) -> String? {
+        try opened().rows("SELECT sql FROM sqlite_schema WHERE name = ?", .text(name)) { $0.text(0) }.first
     }
 
     fileprivate func page(of table: String) throws(StoreError) -> Int? {

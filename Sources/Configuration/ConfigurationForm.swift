@@ -202,7 +202,9 @@ extension ConfigurationForm<String?> {
             if text.isEmpty { return .some(nil) }
             // A certificate's name has no dot at its end.
             let text = text.hasSuffix(".") ? String(text.dropLast()) : text
-            guard IPAddress(text) == nil, let name = try? Endpoint.canonicalHost(text) else { return nil }
+            guard IPAddress(text) == nil, !text.hasSuffix("."), let name = try? Endpoint.canonicalHost(text) else {
+                return nil
+            }
             return .some(name)
         }
     }

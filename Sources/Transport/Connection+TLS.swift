@@ -147,7 +147,7 @@ extension Connection {
             if end == .closedLocally { contexts.setTried(dialing.vain, of: endpoint) }
         case (.received(let since), _):
             // A server that sends the session away at once answers, but is no better than an address that is mute.
-            if eventLoop.now < since + TimeAmount(options.patience) { contexts.setTried([], of: endpoint) }
+            if eventLoop.now < since + TimeAmount(options.patience) { contexts.forgetTried(of: endpoint) }
         case (.notAwaited, _):
             break
         }

@@ -27,6 +27,9 @@ public final class TLSContextCache {
         return others.isEmpty ? addresses : others
     }
 
+    /// Has the next attempt begin with all addresses.
+    func forgetTried(of endpoint: Endpoint) { tried[endpoint] = nil }
+
     /// - Parameter addresses: those that the present attempt, or earlier ones, have tried in vain while others were not
     ///   tried.
     func setTried(_ addresses: [SocketAddress], of endpoint: Endpoint) {

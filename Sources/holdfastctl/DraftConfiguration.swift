@@ -23,6 +23,9 @@ struct DraftConfiguration {
         let original = Folder.resolved("\(place.configDirectory)/\(file)")
         for other in sessions + ["holdfast.toml"] where other != file {
             let source = "\(place.configDirectory)/\(other)"
+            var status = stat()
+            // A link to nothing is an error, and no file is none.
+            guard lstat(source, &status) == 0 else { continue }
             // A link to the file, such as an instance of a template, becomes a link to the draft.
             let isLink = original != nil && Folder.resolved(source) == original
             symlink(isLink ? path : source, "\(folder)/\(other)")

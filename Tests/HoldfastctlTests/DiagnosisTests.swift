@@ -176,7 +176,7 @@ struct HiddenFileTests {
         let file = EffectiveConfiguration.File(
             session: "main", file: "\(files)/main.toml",
             values: [EffectiveValue(key: "password", value: "\"file:\(files)/secret\"", origin: .file, line: 3)])
-        let problems = ConfigCommand.hidden([home], in: [file])
+        let problems = ConfigCommand.linked(into: [home], [file]) + ConfigCommand.hidden([home], in: [file])
         #expect(problems.map(\.line) == [nil, 3])
         #expect(problems.map(\.message).allSatisfy { $0.contains(home) })
     }

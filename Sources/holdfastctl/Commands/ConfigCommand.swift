@@ -62,7 +62,9 @@ struct ConfigCommand: AsyncParsableCommand {
                     configuration.errors += ConfigCommand.missing(credentials, in: configuration.files)
                 }
                 configuration.errors += ServiceUnit.missingCredentialFiles.map(ConfigCommand.noCredentialFile)
-                configuration.errors += ConfigCommand.hidden(ServiceUnit.hiddenFolders, in: configuration.files)
+                let hidden = ServiceUnit.hiddenFolders
+                configuration.errors += ConfigCommand.linked(into: hidden, configuration.files)
+                configuration.errors += ConfigCommand.hidden(hidden, in: configuration.files)
                 configuration.errors.sort { ($0.file, $0.line ?? 0) < ($1.file, $1.line ?? 0) }
             }
             let terminal = Terminal()
@@ -152,22 +154,11 @@ struct ConfigCommand: AsyncParsableCommand {
         let keys: Set = [
             "password", "proxy.password", "tls.ca", "tls.certificate", "tls.key", "metrics.textfile",
         ]
-        func folder(of path: String) -> String? {
-            let target = Folder.resolved(path) ?? path
-            return folders.first { target.hasPrefix("\($0)/") }
-        }
-        let linked = files.compactMap { file -> ConfigurationProblem? in
-            folder(of: file.file).map {
-                ConfigurationProblem(
-                    session: file.session, file: file.file, line: nil, column: nil,
-                    message: "this is a link into \($0), where the service sees no files: put the file itself here")
-            }
-        }
-        let named = files.flatMap { file in
+        return files.flatMap { file in
             file.values.compactMap { value -> ConfigurationProblem? in
                 guard keys.contains(value.key) else { return nil }
                 let path = path(in: value.value.dropFirst().dropLast())
-                guard let folder = folder(of: String(path)) else { return nil }
+                guard let folder = folder(of: String(path), in: folders) else { return nil }
                 let advice =
                     value.key == "metrics.textfile"
                     ? "name another folder, and let the service write to it with ReadWritePaths=- in a drop-in: "
@@ -180,7 +171,25 @@ struct ConfigCommand: AsyncParsableCommand {
                     message: "the service does not see the files in \(folder): \(advice)")
             }
         }
-        return linked + named
+    }
+
+    /// Returns an error for each file of the configuration that is a link into one of these folders.
+    static func linked(
+        into folders: [String], _ files: [EffectiveConfiguration.File]
+    ) -> [ConfigurationProblem] {
+        files.compactMap { file in
+            folder(of: file.file, in: folders).map {
+                ConfigurationProblem(
+                    session: file.session, file: file.file, line: nil, column: nil,
+                    message: "this is a link into \($0), where the service sees no files: put the file itself here")
+            }
+        }
+    }
+
+    /// Returns the one of the folders that a path leads into.
+    private static func folder(of path: String, in folders: [String]) -> String? {
+        let target = Folder.resolved(path) ?? path
+        return folders.first { target.hasPrefix("\($0)/") }
     }
 
     /// The file that a value names: itself, or that of a secret, or the program that prints the secret.

@@ -35,7 +35,7 @@ extension ConfigCommand {
             }
             var isKept = false
             defer { if !isKept { draft.remove() } }
-            if let old { try OutputFile.write(old, to: draft.path) }
+            if let old { try OutputFile.write(old, to: draft.path, mode: 0o600) }
             // What cannot be checked afterwards need not be edited.
             let known = try draft.allErrors()
             KeptFile.begin(printable("the edited copy is \(draft.path)"))

@@ -124,7 +124,7 @@ extension ConfigCommand {
             // Without a temporary directory or the daemon's program, there is nothing to check with.
             guard let draft = DraftConfiguration(of: "sessions.d/\(name).toml", in: place) else { return }
             defer { draft.remove() }
-            try OutputFile.write(new.text, to: draft.path)
+            try OutputFile.write(new.text, to: draft.path, mode: 0o600)
             guard let errors = try? draft.errors(beside: nil) else { return }
             guard errors.isEmpty else {
                 for error in errors { common.complain(Complaint(error, saying: new.complaint(about: error))) }

@@ -24,7 +24,7 @@ struct DraftConfiguration {
         for other in sessions + ["holdfast.toml"] where other != file {
             let source = "\(place.configDirectory)/\(other)"
             var status = stat()
-            // A link to nothing is an error, and no file is none.
+            // A missing file is no error, but a link to one is.
             guard lstat(source, &status) == 0 else { continue }
             // A link to the file, such as an instance of a template, becomes a link to the draft.
             let isLink = original != nil && Folder.resolved(source) == original

@@ -146,7 +146,7 @@ extension SessionMachine {
     }
 
     /// The failure that the change of a file may end: that of a session that has failed, or that of the last attempt while
-    /// the next one is waited for; `nil` if there is none.
+    /// the next one is waited for; `nil` if no file is to blame.
     package var failureOfFile: Reason? {
         switch state {
         case .failed where reason.code.group == .auth || reason.code == .certificateInvalid:

@@ -103,7 +103,7 @@ struct LoadedTLS: Sendable {
     ///
     /// - Parameters:
     ///   - last: what the last attempt with the same options used.
-    ///   - name: the host name that the server's certificate must have; `nil` if there is none.
+    ///   - name: the host name that the server's certificate must have; `nil` for an address.
     static func load(
         _ files: TLSFiles, last: LoadedTLS?, for name: String? = nil
     ) -> Result<LoadedTLS, TransportFailure> {

@@ -55,7 +55,7 @@ struct EndpointCheck: Sendable {
     // MARK: What happens
 
     /// - Parameters:
-    ///   - interface: the interface through which the first hop may be dialed; `nil` if there is none.
+    ///   - interface: the interface through which the first hop may be dialed; `nil` without such an interface.
     ///   - hasDetour: whether the kernel may find one all the same when it is tried.
     mutating func resolved(
         _ addresses: [SocketAddress], via interface: String?, hasDetour: Bool = false, at now: Instant
